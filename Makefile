@@ -1,0 +1,69 @@
+# Every target sets itself up: the first one run makes .venv and installs the versions of constraints.txt.
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.NOTPARALLEL:
+.PHONY: help test demo format lint bench clean
+
+# The interpreter that makes .venv: `make test BASE_PYTHON=python3.12` takes another one.
+BASE_PYTHON ?= python3
+# Arguments of pytest: `make test PYTEST_FLAGS="-k regression -x"`.
+PYTEST_FLAGS ?=
+
+VENV := .venv
+PYTHON := $(VENV)/bin/python
+INSTALL := $(PYTHON) -m pip install --quiet --constraint constraints.txt
+
+# The caller's environment stays outside.
+unexport VIRTUAL_ENV PYTHONPATH PYTHONHOME
+export PYTHONNOUSERSITE := 1
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+help: ## list the targets
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1#\2/p' Makefile | awk -F'#' '{ printf "%-15s%s\n", $$1, $$2 }'
+
+# One thread: the tests' tensors are small, and threads that wait for each other cost more than they do.
+test: export OMP_NUM_THREADS := 1
+test: lint ## check format, lint, types, and run the tests
+	$(PYTHON) -m pytest $(PYTEST_FLAGS)
+
+demo: $(VENV)/installed ## run the demonstration
+	$(PYTHON) examples/demo.py
+
+format: $(VENV)/installed ## format the code and repair what the linter can
+	$(PYTHON) -m ruff format .
+	$(PYTHON) -m ruff check --fix .
+
+lint: $(VENV)/installed ## check format, lint and types
+	$(PYTHON) -m ruff format --check .
+	$(PYTHON) -m ruff check .
+	$(PYTHON) -m mypy
+
+bench: $(VENV)/installed-peers ## measure speed and memory beside nn.Linear and the vbll package
+	$(PYTHON) benchmarks/heads.py
+
+clean: ## remove .venv, caches and generated files
+	rm -rf $(VENV) build dist demo-output .pytest_cache .mypy_cache .ruff_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# torch first and pinned: a range would fetch a newer one, with gigabytes of GPU libraries.
+# hatchling builds the project (with editables, as an editable install) from the same pins,
+# hence no build isolation, which would fetch the newest.
+$(VENV)/installed: pyproject.toml constraints.txt
+	@$(BASE_PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || \
+	  { echo "lastlayer needs Python 3.10 or newer as $(BASE_PYTHON); name another: make BASE_PYTHON=python3.12 ..." >&2; exit 1; }
+	@$(BASE_PYTHON) -c 'import ensurepip, venv' 2>/dev/null || \
+	  { echo "$(BASE_PYTHON) cannot make virtual environments (no ensurepip); on Debian or Ubuntu: apt install python3-venv" >&2; exit 1; }
+	@echo "Making $(VENV)"
+	@$(BASE_PYTHON) -m venv $(VENV)
+	@echo "Installing torch (the largest part: a minute or more)"
+	@$(INSTALL) torch
+	@echo "Installing lastlayer and the development tools"
+	@$(INSTALL) hatchling editables
+	@$(INSTALL) --no-build-isolation --editable '.[dev]'
+	@touch $@
+
+$(VENV)/installed-peers: $(VENV)/installed
+	@echo "Installing the packages to compare with"
+	@$(INSTALL) --no-build-isolation --editable '.[peers]'
+	@touch $@

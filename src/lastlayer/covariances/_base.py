@@ -1,0 +1,143 @@
+"""What a head asks of a covariance."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from ..functional import LOG_2PI, at_least_float32
+
+
+class Covariance(nn.Module, ABC):
+    """Posterior covariances S_k (N, N) of K outputs, as a handful of products.
+
+    A subclass must define `quadratic`; everything else follows from it, exactly but slowly, and
+    is overridden where the structure allows better. `tests/conformance.py` checks a subclass,
+    yours too: it recovers S_k from `quadratic` and compares every other product with it.
+
+    Attributes:
+        shared: whether all outputs have the same S.
+        full: whether S_k may be any covariance (any one, if shared), so that the exact
+            regression posterior is always inside the family.
+        axis_aligned: whether S_k is always diagonal.
+    """
+
+    shared: bool = False
+    full: bool = False
+    axis_aligned: bool = False
+
+    def __init__(self, num_outputs: int, num_features: int) -> None:
+        super().__init__()
+        self.num_outputs, self.num_features = num_outputs, num_features
+
+    # ruff: noqa: B027 — an optional hook, empty on purpose
+    def reset_parameters(self, variance: float) -> None:
+        """Start at S_k = variance · I, or close to it; a covariance may keep its own start."""
+
+    @abstractmethod
+    def quadratic(self, features: Tensor) -> Tensor:
+        """φᵀS_kφ, (*batch, K), for features (*batch, N)."""
+
+    def dense(self) -> Tensor:
+        """The matrices S_k, (K, N, N)."""
+        eye = self._eye()
+        pairs = self.quadratic(eye.unsqueeze(0) + eye.unsqueeze(1))  # (N, N, K)
+        diagonal = self.diagonal()  # polarisation: 2 xᵀSy = q(x + y) − q(x) − q(y)
+        both = diagonal.unsqueeze(-1) + diagonal.unsqueeze(-2)
+        return 0.5 * (pairs.movedim(-1, 0) - both)
+
+    def diagonal(self) -> Tensor:
+        """Diagonals of S_k, (K, N)."""
+        return self.quadratic(self._eye()).mT
+
+    def trace(self) -> Tensor:
+        """tr S_k, (K,)."""
+        return self.diagonal().sum(-1)
+
+    def logdet(self) -> Tensor:
+        """log|S_k|, (K,)."""
+        return 2 * self._cholesky().diagonal(dim1=-2, dim2=-1).log().sum(-1)
+
+    def sample(self, num_samples: int, generator: torch.Generator | None = None) -> Tensor:
+        """Draws from N(0, S_k), (num_samples, K, N)."""
+        factor = self._cholesky()
+        return (factor @ self._standard_normal(num_samples, factor, generator)).squeeze(-1)
+
+    def marginal_log_density(
+        self, features: Tensor, mean: Tensor, noise_variance: Tensor
+    ) -> Tensor:
+        """log N(φ | μ_k, S_k + diag(σ²)), (*batch, K), for mean (K, N) and σ² (N,)."""
+        factor = torch.linalg.cholesky(at_least_float32(self.dense()) + noise_variance.diag_embed())
+        flat = features.reshape(-1, self.num_features)
+        error = (flat - mean.unsqueeze(1)).mT  # (K, N, batch)
+        white = torch.linalg.solve_triangular(factor, error, upper=False)
+        logdet = 2 * factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
+        constant = logdet + self.num_features * LOG_2PI  # (K,)
+        densities = -0.5 * (white.square().sum(-2).mT + constant)
+        return densities.reshape(*features.shape[:-1], self.num_outputs)
+
+    def precision(self) -> Tensor:
+        """The inverses S_k⁻¹, (K, N, N)."""
+        return torch.cholesky_inverse(self._cholesky())
+
+    def project(self, precision: Tensor) -> None:
+        r"""Become the member of the family nearest to given precisions Λ_k, (K, N, N).
+
+        Nearest means the smallest KL(N(0, S_k) ‖ N(0, Λ_k⁻¹)), which is the optimum of the
+        variational objective. Without a closed form it is found by L-BFGS.
+        """
+
+        def divergence() -> Tensor:
+            return 0.5 * ((self.dense() * precision).sum() - self.logdet().sum())
+
+        minimize(divergence, list(self.parameters()))
+
+    def project_diagonal(self, precision: Tensor) -> None:
+        """`project` for diagonal precisions, given as (K, N)."""
+        self.project(precision.diag_embed())
+
+    def _cholesky(self) -> Tensor:
+        return torch.linalg.cholesky(at_least_float32(self.dense()))
+
+    def _standard_normal(
+        self, num_samples: int, like: Tensor, generator: torch.Generator | None
+    ) -> Tensor:
+        shape = (num_samples, self.num_outputs, self.num_features, 1)
+        return torch.randn(shape, generator=generator, dtype=like.dtype, device=like.device)
+
+    def _eye(self) -> Tensor:
+        like = next(self.parameters())
+        return torch.eye(self.num_features, dtype=like.dtype, device=like.device)
+
+    def extra_repr(self) -> str:
+        """Sizes, for printing."""
+        return f"num_outputs={self.num_outputs}, num_features={self.num_features}"
+
+
+def minimize(objective: Callable[[], Tensor], variables: list[Tensor]) -> None:
+    """Minimise a smooth function of leaf tensors in place, by L-BFGS."""
+    wanted = [variable.requires_grad for variable in variables]
+    for variable in variables:
+        variable.requires_grad_(True)
+    optimizer = torch.optim.LBFGS(
+        variables,
+        max_iter=300,
+        tolerance_grad=1e-9,
+        tolerance_change=1e-13,
+        history_size=20,
+        line_search_fn="strong_wolfe",
+    )
+
+    def closure() -> Tensor:
+        loss = objective()
+        gradients = torch.autograd.grad(loss, variables)
+        for variable, gradient in zip(variables, gradients, strict=True):
+            variable.grad = gradient
+        return loss
+
+    with torch.enable_grad():
+        optimizer.step(closure)  # type: ignore[no-untyped-call]
+    for variable, before in zip(variables, wanted, strict=True):
+        variable.grad = None
+        variable.requires_grad_(before)

@@ -1,0 +1,61 @@
+"""One unrestricted covariance per output."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..functional import at_least_float32
+from ..triangular import Triangular
+from ._base import Covariance
+
+
+class Dense(Covariance):
+    """S_k = R_kᵀR_k with R_k upper-triangular: quadratic in the width, linear in the outputs."""
+
+    full = True
+
+    def __init__(self, num_outputs: int, num_features: int, **factory: Any) -> None:
+        super().__init__(num_outputs, num_features)
+        self.factor = Triangular(num_outputs, num_features, **factory)
+
+    def reset_parameters(self, variance: float) -> None:
+        """Start at S_k = variance · I."""
+        self.factor.reset_parameters(variance**0.5)
+
+    def quadratic(self, features: Tensor) -> Tensor:
+        """‖R_kφ‖², (*batch, K)."""
+        blocks = self.factor.products(features)
+        total = at_least_float32(next(blocks)).square().sum(-1)
+        for block in blocks:
+            total = total + at_least_float32(block).square().sum(-1)
+        return total
+
+    def dense(self) -> Tensor:
+        """The matrices S_k, (K, N, N)."""
+        upper = at_least_float32(self.factor.dense())
+        return upper.mT @ upper
+
+    def diagonal(self) -> Tensor:
+        """Diagonals of S_k, (K, N)."""
+        return at_least_float32(self.factor.dense()).square().sum(-2)
+
+    def trace(self) -> Tensor:
+        """‖R_k‖², (K,)."""
+        return self.factor.squared_norm()
+
+    def logdet(self) -> Tensor:
+        """log|S_k|, (K,)."""
+        return 2 * at_least_float32(self.factor.log_diagonal).sum(-1)
+
+    def _cholesky(self) -> Tensor:
+        return at_least_float32(self.factor.dense()).mT
+
+    @torch.no_grad()
+    def project(self, precision: Tensor) -> None:
+        """Become the inverses of the precisions."""
+        lower = torch.linalg.cholesky(precision)
+        eye = torch.eye(self.num_features, dtype=lower.dtype, device=lower.device)
+        root = torch.linalg.solve_triangular(lower, eye, upper=False)  # S = rootᵀ root
+        upper = torch.linalg.qr(root).R
+        self.factor.assign(upper * upper.diagonal(dim1=-2, dim2=-1).sign().unsqueeze(-1))

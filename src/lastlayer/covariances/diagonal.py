@@ -1,0 +1,62 @@
+"""Independent weights."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..functional import GaussianPrecision, at_least_float32, gaussian_log_densities
+from ._base import Covariance
+
+
+class Diagonal(Covariance):
+    """S_k = diag(s_k²): as cheap as a second linear layer."""
+
+    axis_aligned = True
+
+    def __init__(self, num_outputs: int, num_features: int, **factory: Any) -> None:
+        super().__init__(num_outputs, num_features)
+        self.log_stddev = nn.Parameter(torch.zeros(num_outputs, num_features, **factory))
+
+    @torch.no_grad()
+    def reset_parameters(self, variance: float) -> None:
+        """Start at S_k = variance · I."""
+        self.log_stddev.fill_(variance).log_().mul_(0.5)
+
+    def quadratic(self, features: Tensor) -> Tensor:
+        """Σ_n s_kn² φ_n², (*batch, K)."""
+        return at_least_float32(features).square() @ self.diagonal().mT
+
+    def dense(self) -> Tensor:
+        """The matrices S_k, (K, N, N)."""
+        return self.diagonal().diag_embed()
+
+    def diagonal(self) -> Tensor:
+        """s_k², (K, N)."""
+        return (2 * at_least_float32(self.log_stddev)).exp()
+
+    def logdet(self) -> Tensor:
+        """log|S_k|, (K,)."""
+        return 2 * at_least_float32(self.log_stddev).sum(-1)
+
+    def sample(self, num_samples: int, generator: torch.Generator | None = None) -> Tensor:
+        """Draws from N(0, S_k), (num_samples, K, N)."""
+        stddev = at_least_float32(self.log_stddev).exp()
+        return stddev * self._standard_normal(num_samples, stddev, generator).squeeze(-1)
+
+    def marginal_log_density(
+        self, features: Tensor, mean: Tensor, noise_variance: Tensor
+    ) -> Tensor:
+        """log N(φ | μ_k, diag(s_k² + σ²)), (*batch, K), as two matrix products."""
+        variance = self.diagonal() + noise_variance
+        precision = GaussianPrecision(variance.reciprocal(), None, -variance.log().sum(-1))
+        return gaussian_log_densities(features, mean, precision)
+
+    def project(self, precision: Tensor) -> None:
+        """Become the inverse of the precisions' diagonals."""
+        self.project_diagonal(precision.diagonal(dim1=-2, dim2=-1))
+
+    @torch.no_grad()
+    def project_diagonal(self, precision: Tensor) -> None:
+        """Become the inverse of diagonal precisions, (K, N)."""
+        self.log_stddev.copy_(precision.log().mul(-0.5))

@@ -1,0 +1,65 @@
+"""One unrestricted covariance, scaled per output."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..functional import at_least_float32
+from ._base import Covariance
+from .dense import Dense
+
+
+class Kronecker(Covariance):
+    """S_k = v_k S: the price of `Shared`, yet every output has its own uncertainty."""
+
+    def __init__(self, num_outputs: int, num_features: int, **factory: Any) -> None:
+        super().__init__(num_outputs, num_features)
+        self.common = Dense(1, num_features, **factory)
+        self.log_scale = nn.Parameter(torch.zeros(num_outputs, **factory))
+
+    @torch.no_grad()
+    def reset_parameters(self, variance: float) -> None:
+        """Start at S = variance · I and v_k = 1."""
+        self.common.reset_parameters(variance)
+        self.log_scale.zero_()
+
+    def scale(self) -> Tensor:
+        """v_k, (K,)."""
+        return at_least_float32(self.log_scale).exp()
+
+    def quadratic(self, features: Tensor) -> Tensor:
+        """v_k φᵀSφ, (*batch, K)."""
+        return self.common.quadratic(features) * self.scale()
+
+    def dense(self) -> Tensor:
+        """The matrices v_k S, (K, N, N)."""
+        return self.common.dense() * self.scale()[:, None, None]
+
+    def diagonal(self) -> Tensor:
+        """Diagonals of v_k S, (K, N)."""
+        return self.common.diagonal() * self.scale()[:, None]
+
+    def trace(self) -> Tensor:
+        """v_k tr S, (K,)."""
+        return self.common.trace() * self.scale()
+
+    def logdet(self) -> Tensor:
+        """N log v_k + log|S|, (K,)."""
+        return self.num_features * at_least_float32(self.log_scale) + self.common.logdet()
+
+    def _cholesky(self) -> Tensor:
+        return self.common._cholesky() * self.scale().sqrt()[:, None, None]
+
+    @torch.no_grad()
+    def project(self, precision: Tensor) -> None:
+        """Alternate the optimal v_k = N / tr(Λ_kS) and S⁻¹ = mean v_kΛ_k until they agree."""
+        scale = torch.ones_like(precision[:, 0, 0])
+        for _ in range(1000):
+            common = torch.linalg.inv((scale[:, None, None] * precision).mean(0))
+            previous, scale = scale, self.num_features / (precision * common).sum((-2, -1))
+            scale = scale / scale.log().mean().exp()  # only v_k S matters: fix the free factor
+            if torch.allclose(scale, previous, rtol=1e-13, atol=0):
+                break
+        self.common.project((scale[:, None, None] * precision).mean(0, keepdim=True))
+        self.log_scale.copy_(scale.log())

@@ -1,0 +1,65 @@
+"""One unrestricted covariance for all outputs."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..functional import GaussianPrecision, gaussian_log_densities
+from ._base import Covariance
+from .dense import Dense
+
+
+class Shared(Covariance):
+    """S_k = S: the matrix-normal posterior of the paper, at the price of a single output."""
+
+    shared = True
+    full = True
+
+    def __init__(self, num_outputs: int, num_features: int, **factory: Any) -> None:
+        super().__init__(num_outputs, num_features)
+        self.common = Dense(1, num_features, **factory)
+
+    def reset_parameters(self, variance: float) -> None:
+        """Start at S = variance · I."""
+        self.common.reset_parameters(variance)
+
+    def quadratic(self, features: Tensor) -> Tensor:
+        """φᵀSφ, the same for every output, (*batch, K)."""
+        return self.common.quadratic(features).expand(*features.shape[:-1], self.num_outputs)
+
+    def dense(self) -> Tensor:
+        """The matrix S, K times, (K, N, N)."""
+        return self.common.dense().expand(self.num_outputs, -1, -1)
+
+    def diagonal(self) -> Tensor:
+        """The diagonal of S, K times, (K, N)."""
+        return self.common.diagonal().expand(self.num_outputs, -1)
+
+    def trace(self) -> Tensor:
+        """tr S, K times, (K,)."""
+        return self.common.trace().expand(self.num_outputs)
+
+    def logdet(self) -> Tensor:
+        """log|S|, K times, (K,)."""
+        return self.common.logdet().expand(self.num_outputs)
+
+    def marginal_log_density(
+        self, features: Tensor, mean: Tensor, noise_variance: Tensor
+    ) -> Tensor:
+        """log N(φ | μ_k, S + diag(σ²)), (*batch, K), with one factorisation for all classes."""
+        total = self.common.dense().squeeze(0) + noise_variance.diag_embed()
+        factor = torch.linalg.cholesky(total)
+        white = torch.linalg.solve_triangular(factor.mT, features, upper=True, left=False)
+        white_mean = torch.linalg.solve_triangular(factor.mT, mean, upper=True, left=False)
+        unit = torch.ones_like(white_mean)
+        logdet = -2 * factor.diagonal().log().sum().expand(self.num_outputs)
+        return gaussian_log_densities(white, white_mean, GaussianPrecision(unit, None, logdet))
+
+    def _cholesky(self) -> Tensor:
+        return self.common._cholesky().expand(self.num_outputs, -1, -1)
+
+    @torch.no_grad()
+    def project(self, precision: Tensor) -> None:
+        """Become the inverse of the mean precision."""
+        self.common.project(precision.mean(0, keepdim=True))

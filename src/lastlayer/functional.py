@@ -1,0 +1,254 @@
+r"""The mathematics of the three last layers: pure functions of tensors.
+
+Shapes are written as in `(*batch, K)`: any leading dimensions, K outputs or classes, N features.
+Nothing here owns a parameter or inspects a value; modules call these functions and name the rest.
+"""
+
+import math
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+LOG_2PI = math.log(2 * math.pi)
+
+# Classes whose log-density is recomputed without cancellation; see `gaussian_log_densities`.
+NUM_REFINED = 4
+
+
+def at_least_float32(tensor: Tensor) -> Tensor:
+    """Cast half precision up, so that sums, squares and logarithms keep their digits."""
+    return tensor.float() if tensor.dtype in (torch.float16, torch.bfloat16) else tensor
+
+
+# ------------------------------------------------------------------------------- regression
+
+
+def expected_gaussian_log_density(
+    whitened_error: Tensor, scaled_quadratic: Tensor, log_precision_scale: Tensor
+) -> Tensor:
+    r"""Expected log-likelihood under a Gaussian last layer (paper, theorem 1 and appendix A).
+
+    $$E_q[\log N(y|W\phi,\Sigma)] = \log N(y|\bar W\phi,\Sigma)
+      - \tfrac12\operatorname{tr}(\Sigma^{-1}\operatorname{Cov}(W\phi))$$
+
+    Args:
+        whitened_error: Lᵀ(y − W̄φ) with Σ⁻¹ = LLᵀ, (*batch, K).
+        scaled_quadratic: the terms of the trace, φᵀS_kφ (Σ⁻¹)_kk if the rows of W are
+            independent of the noise and φᵀS_kφ if their covariance is Σ, (*batch, K).
+        log_precision_scale: log L_kk, (K,).
+
+    Returns:
+        One term per output, (*batch, K); their sum is the bound. With diagonal Σ each term is
+        that output's own expected log-likelihood.
+    """
+    squares = torch.addcmul(scaled_quadratic, whitened_error, whitened_error)
+    return torch.add(log_precision_scale - 0.5 * LOG_2PI, squares, alpha=-0.5)
+
+
+def gaussian_kl(
+    squared_mean: Tensor, trace: Tensor, logdet: Tensor, num_features: int, prior_variance: float
+) -> Tensor:
+    r"""Divergence of the Gaussian posterior from its isotropic prior, every constant kept.
+
+    $$KL(N(\bar w,S)\,\|\,N(0,sI)) = \tfrac12\big(\|\bar w\|^2/s + \operatorname{tr}S/s
+      - N + N\log s - \log|S|\big)$$
+
+    Args:
+        squared_mean: ‖w̄_k‖² summed over outputs, ().
+        trace: tr S_k, (K,).
+        logdet: log|S_k|, (K,).
+        num_features: N.
+        prior_variance: s.
+
+    Returns:
+        The sum over outputs, ().
+    """
+    constant = trace.numel() * num_features * (math.log(prior_variance) - 1)
+    return 0.5 * ((squared_mean + trace.sum()) / prior_variance - logdet.sum() + constant)
+
+
+def inverse_wishart_log_density(
+    log_precision_scale: Tensor, precision_trace: Tensor, dof: float, scale: float
+) -> Tensor:
+    r"""Unnormalised inverse-Wishart log-density of the noise covariance (paper, appendix B).
+
+    $$\log p(\Sigma) = \tfrac{\nu+N+1}{2}\log|\Sigma^{-1}| - \tfrac m2\operatorname{tr}\Sigma^{-1}$$
+
+    Args:
+        log_precision_scale: log L_kk with Σ⁻¹ = LLᵀ; half the log-determinant in all, (N,).
+        precision_trace: tr Σ⁻¹, ().
+        dof: ν.
+        scale: m, of the scale matrix M = mI.
+
+    Returns:
+        A scalar.
+    """
+    dimension = log_precision_scale.shape[-1]
+    return (dof + dimension + 1) * log_precision_scale.sum() - 0.5 * scale * precision_trace
+
+
+# --------------------------------------------------------------- discriminative classification
+
+
+def jensen_bound(logit_mean: Tensor, logit_variance: Tensor, target: Tensor) -> Tensor:
+    r"""Bound on the expected log-softmax by Jensen's inequality (paper, theorem 2).
+
+    $$E[\log\mathrm{softmax}_y(z)] \ge m_y - \mathrm{LSE}_k[m_k + \tfrac12 v_k]$$
+
+    Args:
+        logit_mean: m = W̄φ, (*batch, K).
+        logit_variance: v_k = φᵀS_kφ + σ_k², (*batch, K).
+        target: class indices y, (*batch,).
+
+    Returns:
+        One value per example, (*batch,).
+    """
+    upper = torch.add(logit_mean, logit_variance, alpha=0.5).logsumexp(-1)
+    return _pick(logit_mean, target) - upper
+
+
+def tilted_bound(logit_mean: Tensor, logit_variance: Tensor, target: Tensor) -> Tensor:
+    r"""Tighter bound on the expected log-softmax (Knowles & Minka, 2011).
+
+    $$E[\mathrm{LSE}(z)] \le \tfrac12\sum_k a_k^2v_k + \mathrm{LSE}_k[m_k + (\tfrac12 - a_k)v_k]$$
+
+    It holds for every a, so a needs no gradient; a = 0 is `jensen_bound`.
+
+    Args:
+        logit_mean: m = W̄φ, (*batch, K).
+        logit_variance: v_k = φᵀS_kφ + σ_k², (*batch, K).
+        target: class indices y, (*batch,).
+
+    Returns:
+        One value per example, (*batch,), never below `jensen_bound`.
+    """
+    tilt = tilted_coefficients(logit_mean, logit_variance)
+    return _pick(logit_mean, target) - _tilted_upper(logit_mean, logit_variance, tilt)
+
+
+def _tilted_upper(mean: Tensor, variance: Tensor, tilt: Tensor) -> Tensor:
+    upper = torch.addcmul(mean, 0.5 - tilt, variance).logsumexp(-1)
+    return upper + 0.5 * (tilt.square() * variance).sum(-1)
+
+
+def _pick(values: Tensor, target: Tensor) -> Tensor:
+    return values.gather(-1, target.unsqueeze(-1)).squeeze(-1)
+
+
+# ------------------------------------------------------------------- generative classification
+
+
+def generative_bound(
+    log_density: Tensor,
+    expected_trace: Tensor,
+    marginal_log_density: Tensor,
+    concentration: Tensor,
+    target: Tensor,
+) -> Tensor:
+    r"""Bound for Gaussian class densities with a Dirichlet class posterior (paper, theorem 3).
+
+    $$\log N(\phi|\bar\mu_y,\Sigma) - \tfrac12\operatorname{tr}(\Sigma^{-1}S_y)
+      + \psi(\alpha_y) - \psi(\alpha_*) + \log\alpha_*
+      - \mathrm{LSE}_k[\log N(\phi|\bar\mu_k,\Sigma+S_k) + \log\alpha_k]$$
+
+    Args:
+        log_density: log N(φ | μ̄_y, Σ) of the true class, (*batch,).
+        expected_trace: tr(Σ⁻¹S_k), (K,).
+        marginal_log_density: log N(φ | μ̄_k, Σ + S_k), (*batch, K).
+        concentration: α, (K,).
+        target: class indices y, (*batch,).
+
+    Returns:
+        One value per example, (*batch,).
+    """
+    total = concentration.sum()
+    of_class = concentration.digamma() - 0.5 * expected_trace
+    constant = total.log() - total.digamma()
+    evidence = (marginal_log_density + concentration.log()).logsumexp(-1)
+    of_target = F.embedding(target, of_class.unsqueeze(-1)).squeeze(-1)
+    return log_density + of_target + constant - evidence
+
+
+def class_log_density(
+    features: Tensor, mean: Tensor, target: Tensor, log_precision_scale: Tensor
+) -> Tensor:
+    r"""Log-density of the features under their own class, log N(φ | μ̄_y, diag σ²).
+
+    Args:
+        features: φ, (*batch, N).
+        mean: μ̄, (K, N).
+        target: class indices y, (*batch,).
+        log_precision_scale: −log σ_n, (N,).
+
+    Returns:
+        One value per example, (*batch,).
+    """
+    error = (features - F.embedding(target, mean)) * log_precision_scale.exp()
+    constant = log_precision_scale.sum() - 0.5 * features.shape[-1] * LOG_2PI
+    return constant - 0.5 * error.square().sum(-1)
+
+
+class GaussianPrecision(NamedTuple):
+    """Inverses of K covariance matrices, diag(diagonal_k) − factor_kᵀ factor_k."""
+
+    diagonal: Tensor  # (K, N)
+    factor: Tensor | None  # (K, r, N)
+    logdet: Tensor  # log-determinants of the inverses, (K,)
+
+
+def gaussian_log_densities(features: Tensor, mean: Tensor, precision: GaussianPrecision) -> Tensor:
+    r"""Log-densities of the features under K Gaussians, with matrix products alone.
+
+    The quadratic is expanded, $w(\phi-\mu)^2 = w\phi^2 - 2w\mu\phi + w\mu^2$, which costs as
+    much as a linear layer but cancels where the means are far apart. So features and means are
+    centred first, and the few likeliest classes, which alone decide probabilities, get their
+    exact value back. Gradients are linear in the features and do not suffer.
+
+    Args:
+        features: φ, (*batch, N).
+        mean: μ_k, (K, N).
+        precision: the inverse covariances.
+
+    Returns:
+        log N(φ | μ_k, ·), (*batch, K).
+    """
+    num_classes, num_features = mean.shape
+    flat = features.reshape(-1, num_features)
+    center = mean.detach().mean(0)
+    centered, centered_mean = flat - center, mean - center
+    linear = precision.diagonal * centered_mean  # (K, N)
+    normalizer = 0.5 * (precision.logdet - num_features * LOG_2PI)  # (K,)
+    bias = normalizer - 0.5 * (linear * centered_mean).sum(-1)
+    densities = torch.addmm(bias, centered.square(), precision.diagonal.mT, alpha=-0.5)
+    densities = torch.addmm(densities, centered, linear.mT)
+    if precision.factor is not None:
+        rank = precision.factor.shape[1]
+        shift = (precision.factor * centered_mean.unsqueeze(1)).sum(-1)  # (K, r)
+        products = F.linear(centered, precision.factor.flatten(0, 1), -shift.flatten())
+        squares = products.square().unflatten(-1, (num_classes, rank)).sum(-1)
+        densities = torch.add(densities, squares, alpha=0.5)
+    densities = densities + _refinement(flat, mean, precision, normalizer, densities)
+    return densities.reshape(*features.shape[:-1], num_classes)
+
+
+def _refinement(
+    features: Tensor,
+    mean: Tensor,
+    precision: GaussianPrecision,
+    normalizer: Tensor,
+    densities: Tensor,
+) -> Tensor:
+    """What the likeliest classes' densities lost to cancellation, (batch, K); a constant."""
+    features, mean, densities = features.detach(), mean.detach(), densities.detach()
+    diagonal, normalizer = precision.diagonal.detach(), normalizer.detach()
+    approximate, likely = densities.topk(min(NUM_REFINED, mean.shape[0]), -1)
+    error = features.unsqueeze(1) - F.embedding(likely, mean)  # (batch, refined, N)
+    quadratic = (error.square() * F.embedding(likely, diagonal)).sum(-1)
+    if precision.factor is not None:
+        factor = precision.factor.detach()
+        chosen = F.embedding(likely, factor.flatten(1)).unflatten(-1, factor.shape[1:])
+        quadratic = quadratic - (chosen @ error.unsqueeze(-1)).square().sum((-2, -1))
+    exact = normalizer.take(likely) - 0.5 * quadratic
+    return torch.zeros_like(densities).scatter(-1, likely, exact - approximate)

@@ -1,0 +1,172 @@
+"""What the three heads share: two calls and one objective."""
+
+from __future__ import annotations
+
+import copy
+from abc import ABC, abstractmethod
+from typing import Any, NamedTuple, TypeVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from .._checks import check_count, check_features, check_not_empty, check_positive
+from ..covariances import CovarianceLike, make_covariance
+from ..functional import at_least_float32
+from ..predictive import Predictive
+from ..priors import Prior
+
+AnyHead = TypeVar("AnyHead", bound="Head")
+
+
+class Elbo(NamedTuple):
+    """The parts of the objective; T · bound − kl bounds the log marginal likelihood."""
+
+    bound: Tensor  # mean over examples, ()
+    kl: Tensor  # divergence from the prior, unweighted, ()
+    log_prior: Tensor  # unnormalised log-density of the noise, ()
+
+
+class Head(nn.Module, ABC):
+    r"""A Bayesian last layer.
+
+    `head(features)` returns the predictive; `head(features, target)` the scalar training loss
+    $-\mathrm{ELBO}/T = -\mathrm{mean}\,\mathcal L + (\lambda\,KL - \log p(\Sigma))/T$.
+    """
+
+    def __init__(
+        self,
+        num_features: int,
+        num_outputs: int,
+        *,
+        num_data: float,
+        covariance: CovarianceLike,
+        prior: Prior | None,
+        bias: bool,
+        device: torch.device | str | None,
+        dtype: torch.dtype | None,
+    ) -> None:
+        super().__init__()
+        check_count("num_features", num_features)
+        self.num_features, self.num_outputs, self.bias = num_features, num_outputs, bias
+        self.num_data = num_data
+        self.prior = Prior() if prior is None else prior
+        if not isinstance(self.prior, Prior):
+            raise TypeError(f"prior must be a lastlayer.Prior, got {type(prior).__name__}")
+        factory: dict[str, Any] = {"device": device, "dtype": dtype}
+        self.mean = nn.Parameter(torch.empty(num_outputs, self.width, **factory))
+        self.covariance = make_covariance(covariance, num_outputs, self.width, **factory)
+
+    @property
+    def num_data(self) -> float:
+        """T, the number of training examples that the objective stands for."""
+        return self._num_data
+
+    @num_data.setter
+    def num_data(self, value: float) -> None:
+        check_positive("num_data", value)
+        self._num_data = value
+
+    @property
+    def width(self) -> int:
+        """Features that have a weight: `num_features`, and one more for a bias."""
+        return self.num_features + int(self.bias)
+
+    def reset_parameters(self) -> None:
+        """Start anew: weights as in a linear layer, logits and errors of order one at any width.
+
+        With features of order one, W̄φ and φᵀS_kφ are of order one too, and S_k starts no wider
+        than its prior.
+        """
+        nn.init.normal_(self.mean, std=self.width**-0.5)
+        self.covariance.reset_parameters(min(self.prior.variance, 1 / self.width))
+
+    # ------------------------------------------------------------------------- two calls
+
+    def forward(
+        self, features: Tensor, target: Tensor | None = None, weight: Tensor | None = None
+    ) -> Any:
+        """Return the predictive, or with a target the training loss.
+
+        Args:
+            features: (*batch, num_features), of the head's dtype and device.
+            target: (*batch, K) for regression (or (*batch,) if K = 1), class indices (*batch,)
+                for classification.
+            weight: weights of the examples, (*batch,), and for regression of their outputs,
+                (*batch, K). A target with weight zero is ignored, even if it is NaN.
+
+        Returns:
+            A predictive, or a scalar: the negative ELBO divided by `num_data`.
+        """
+        if target is None:
+            if weight is not None:
+                raise ValueError("weight is for the loss; pass a target with it, or no weight")
+            return self.predict(self._inputs(features))
+        bound, kl, log_prior = self.elbo(features, target, weight)
+        return (self.prior.kl_weight * kl - log_prior) / self.num_data - bound
+
+    def elbo(self, features: Tensor, target: Tensor, weight: Tensor | None = None) -> Elbo:
+        """The parts of the objective, for logging; arguments as in `forward`."""
+        check_not_empty(features)
+        terms = self.bound_terms(self._inputs(features), target, weight)
+        num_examples = features.numel() // self.num_features
+        return Elbo(terms.sum() / num_examples, self.kl(), self.log_prior())
+
+    @abstractmethod
+    def predict(self, features: Tensor) -> Predictive:
+        """The predictive of prepared features."""
+
+    @abstractmethod
+    def bound_terms(self, features: Tensor, target: Tensor, weight: Tensor | None) -> Tensor:
+        """Terms whose sum over everything but examples is the bound, for prepared features."""
+
+    @abstractmethod
+    def kl(self) -> Tensor:
+        """Divergence of the posterior over weights from its prior, ()."""
+
+    @abstractmethod
+    def log_prior(self) -> Tensor:
+        """Log-density of the noise under its prior, ()."""
+
+    def _inputs(self, features: Tensor) -> Tensor:
+        """Check features and append the constant one if there is a bias, (*batch, width)."""
+        check_features(features, self.num_features, self.mean)
+        return F.pad(features, (0, 1), value=1.0) if self.bias else features
+
+    # --------------------------------------------------------------------- exact inference
+
+    def _in_double(self: AnyHead) -> AnyHead:
+        """A copy in double precision, in which exact fits are computed."""
+        return copy.deepcopy(self).double()
+
+    def _adopt(self: AnyHead, other: AnyHead) -> None:
+        self.load_state_dict(other.state_dict())
+
+    def extra_repr(self) -> str:
+        """Sizes and options, for printing."""
+        return (
+            f"num_features={self.num_features}, num_outputs={self.num_outputs}, "
+            f"num_data={self.num_data}, bias={self.bias}, prior={self.prior}"
+        )
+
+
+def squared_sum(tensor: Tensor) -> Tensor:
+    """Sum of squares of all entries, ()."""
+    return at_least_float32(tensor).square().sum()
+
+
+def as_linear(weight: Tensor, head: Head) -> nn.Linear:
+    """A linear layer with given weights, (K, width); the last column is the bias if there is one."""
+    layer = nn.utils.skip_init(
+        nn.Linear,
+        head.num_features,
+        head.num_outputs,
+        bias=head.bias,
+        device=weight.device,
+        dtype=head.mean.dtype,
+    )
+    with torch.no_grad():
+        layer.weight.copy_(weight[:, : head.num_features])
+        if head.bias:
+            layer.bias.copy_(weight[:, -1])
+    return layer.requires_grad_(False)

@@ -1,0 +1,327 @@
+"""Generative classification: Gaussian class densities in feature space (paper, section 2.3)."""
+
+from __future__ import annotations
+
+import copy
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from .._checks import (
+    check_choice,
+    check_count,
+    check_finite,
+    check_forgetting,
+    check_labels,
+    check_positive,
+    check_weight,
+)
+from ..covariances import CovarianceLike
+from ..functional import (
+    GaussianPrecision,
+    at_least_float32,
+    class_log_density,
+    gaussian_kl,
+    gaussian_log_densities,
+    generative_bound,
+)
+from ..noise import NOISES
+from ..predictive import GenerativePredictive
+from ..priors import Prior
+from ._base import Head, squared_sum
+
+
+class GenerativeClassification(Head):
+    r"""Bayesian Gaussian discriminant analysis on features, $\phi\,|\,y \sim N(\mu_y, \Sigma)$.
+
+    The posterior of the class means is Gaussian, $q(\mu_k) = N(\bar\mu_k, S_k)$, that of the
+    class probabilities is the exact Dirichlet(α), and the predictive follows from Bayes' rule
+    over $N(\bar\mu_k, \Sigma + S_k)$.
+
+    All work is done in a basis in which the noise is diagonal: the features' own with diagonal
+    Σ, the whitened one, $L^\top\phi$ with $\Sigma^{-1} = LL^\top$, with dense Σ. The covariances
+    S_k and the prior $N(0, s I)$ of the class means are meant in that basis, so that Σ + S_k
+    never needs a factorisation per class.
+
+    Args:
+        num_features: N, the width of the features.
+        num_classes: K.
+        num_data: T, the number of training examples.
+        covariance: of each class mean, in the basis in which the noise is diagonal.
+        noise: Σ, "diagonal" or "dense".
+        concentration: α̲ of the symmetric Dirichlet prior over classes.
+        prior: of class means and noise.
+        device: of the parameters.
+        dtype: of the parameters.
+
+    Attributes:
+        concentration: α, (K,), a buffer: prior plus observed counts, yours to edit.
+    """
+
+    concentration: Tensor
+
+    def __init__(
+        self,
+        num_features: int,
+        num_classes: int,
+        *,
+        num_data: float,
+        covariance: CovarianceLike = "diagonal",
+        noise: Literal["diagonal", "dense"] = "diagonal",
+        concentration: float = 1.0,
+        prior: Prior | None = None,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        check_count("num_classes", num_classes, 2, "a yes/no question has two classes")
+        check_choice("noise", noise, NOISES)
+        check_positive("concentration", concentration)
+        super().__init__(
+            num_features,
+            num_classes,
+            num_data=num_data,
+            covariance=covariance,
+            prior=prior,
+            bias=False,
+            device=device,
+            dtype=dtype,
+        )
+        self.prior_concentration = concentration
+        self.whitened = noise == "dense"
+        self.noise = NOISES[noise](num_features, device=device, dtype=dtype)
+        # counts beyond 2048 are not exact in half precision, so never less than single
+        wide = at_least_float32(self.mean.detach()).dtype
+        alpha = torch.empty(num_classes, device=device, dtype=wide)
+        self.register_buffer("concentration", alpha)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Start anew, with unit noise and no class observed."""
+        super().reset_parameters()
+        self.noise.reset_parameters()
+        self.concentration.fill_(self.prior_concentration)
+
+    @torch.no_grad()
+    def observe(self, target: Tensor) -> None:
+        """Count the classes of some labels, once per example: the exact Dirichlet posterior."""
+        target = check_labels(target, target.shape).flatten()
+        counts = torch.zeros_like(self.concentration)
+        self.concentration.add_(counts.index_add(0, target, torch.ones_like(target).to(counts)))
+
+    # ------------------------------------------------------------------------- two calls
+
+    def predict(self, features: Tensor) -> GenerativePredictive:
+        """The joint density of features and label, and from it the label's probabilities."""
+        with _full_precision(features):
+            features, mean = self._in_basis(features), self._in_basis(self.mean)
+            density = self._marginal_log_density(features, mean)
+        if self.whitened:  # the density in the features' own units
+            density = density + at_least_float32(self.noise.log_precision_scale).sum()
+        return GenerativePredictive(density + (self.concentration / self.concentration.sum()).log())
+
+    def bound_terms(self, features: Tensor, target: Tensor, weight: Tensor | None) -> Tensor:
+        """Bound on the expected log-probability of the label (theorem 3), (*batch,)."""
+        batch_shape = features.shape[:-1]
+        target = check_labels(target, batch_shape)
+        with _full_precision(features):
+            features, mean = self._in_basis(features), self._in_basis(self.mean)
+            scale = self._log_precision_scale()
+            terms = generative_bound(
+                class_log_density(features, mean, target, scale),
+                self.covariance.diagonal() @ (2 * scale).exp(),
+                self._marginal_log_density(features, mean),
+                self.concentration,
+                target,
+            )
+        return terms if weight is None else terms * check_weight(weight, batch_shape, None)
+
+    def kl(self) -> Tensor:
+        """Divergence of q(μ) from N(0, s I), in the basis in which the noise is diagonal, ()."""
+        return gaussian_kl(
+            squared_sum(self._in_basis(self.mean)),
+            self.covariance.trace(),
+            self.covariance.logdet(),
+            self.width,
+            self.prior.variance,
+        )
+
+    def log_prior(self) -> Tensor:
+        """Unnormalised inverse-Wishart log-density of Σ, ()."""
+        return self.noise.log_prior(self.prior)
+
+    def _in_basis(self, vectors: Tensor) -> Tensor:
+        if self.whitened:
+            vectors = self.noise.whiten(vectors.to(self.mean.dtype))
+        return at_least_float32(vectors)
+
+    def _from_basis(self, vectors: Tensor) -> Tensor:
+        return self.noise.color(vectors) if self.whitened else vectors
+
+    def _log_precision_scale(self) -> Tensor:
+        """Of the noise in the basis in which it is diagonal, (N,)."""
+        scale = at_least_float32(self.noise.log_precision_scale)
+        return torch.zeros_like(scale) if self.whitened else scale
+
+    def _marginal_log_density(self, features: Tensor, mean: Tensor) -> Tensor:
+        """log N(φ | μ̄_k, Σ + S_k) in the basis, (*batch, K)."""
+        variance = (-2 * self._log_precision_scale()).exp()
+        return self.covariance.marginal_log_density(features, mean, variance)
+
+    # --------------------------------------------------------------------- exact inference
+
+    @torch.no_grad()
+    def fit_exact(
+        self,
+        features: Tensor,
+        target: Tensor,
+        weight: Tensor | None = None,
+        *,
+        estimate_noise: bool = False,
+        max_iterations: int = 200,
+    ) -> None:
+        r"""Set the posterior of class means and probabilities given all the data, in closed form.
+
+        $S_k^{-1} = I/s + T_k\Sigma^{-1}/\lambda$, $\bar\mu_k = S_k\Sigma^{-1}\sum_t\phi_t/\lambda$,
+        $\alpha = \underline\alpha + $ counts, in the basis in which Σ is diagonal; S_k is
+        projected on the family of the covariance.
+
+        Args:
+            features: of all the data, (*batch, num_features).
+            target: class indices, (*batch,).
+            weight: of the examples, (*batch,).
+            estimate_noise: also find Σ, by alternating its optimum with the posterior's, ending
+                on a posterior; otherwise Σ stays as it is.
+            max_iterations: of that alternation; it stops when Σ settles.
+        """
+        data = _ClassStatistics.of(self, features, target, weight)
+        fit = self._in_double()
+        nothing = torch.zeros_like(fit.mean)
+        fit._condition(nothing, nothing, data)
+        for _ in range(max_iterations if estimate_noise else 0):
+            before = fit.noise.covariance()
+            fit.noise.assign(fit._optimal_noise(data))
+            fit._condition(nothing, nothing, data)
+            if torch.allclose(fit.noise.covariance(), before, rtol=1e-8, atol=1e-14):
+                break
+        fit.concentration.copy_(self.prior_concentration + data.counts)
+        self._adopt(fit)
+
+    @torch.no_grad()
+    def update(
+        self,
+        features: Tensor,
+        target: Tensor,
+        weight: Tensor | None = None,
+        *,
+        forgetting: float = 1.0,
+    ) -> None:
+        """Condition the posterior on new data: the same as fitting on old and new together.
+
+        Args:
+            features: of the new data, (*batch, num_features); one example is (num_features,).
+            target: class indices, (*batch,).
+            weight: of the examples, (*batch,).
+            forgetting: factor on all that earlier data said, 1 for none; below 1 the posterior
+                follows drifting data and falls back to its prior where nothing comes.
+        """
+        if not self.covariance.axis_aligned:
+            raise TypeError(
+                "the exact posterior of the class means has diagonal covariances, which "
+                f"{type(self.covariance).__name__} does not keep apart; use covariance='diagonal', "
+                "or call fit_exact on all the data"
+            )
+        check_forgetting(forgetting)
+        data = _ClassStatistics.of(self, features, target, weight)
+        fit = self._in_double()
+        precision = fit.covariance.diagonal().reciprocal()
+        information = forgetting * (precision - 1 / self.prior.variance)
+        fit._condition(information, forgetting * precision * fit._in_basis(fit.mean), data)
+        counted = forgetting * (fit.concentration - self.prior_concentration) + data.counts
+        fit.concentration.copy_(self.prior_concentration + counted)
+        self._adopt(fit)
+
+    @torch.no_grad()
+    def sample_function(self, generator: torch.Generator | None = None) -> ClassDensities:
+        """One draw of class means and probabilities, as a module from features to log p(φ, y)."""
+        mean = self._in_basis(self.mean)
+        mean = mean + self.covariance.sample(1, generator).squeeze(0).to(mean.dtype)
+        gamma = torch._standard_gamma(self.concentration, generator=generator)  # Dirichlet
+        return ClassDensities(self, mean, (gamma / gamma.sum()).log())
+
+    def _condition(self, information: Tensor, shift: Tensor, data: _ClassStatistics) -> None:
+        """Set the posterior from natural parameters in the basis, (K, N) each, and new data."""
+        scale = (2 * self._log_precision_scale()).exp() / self.prior.kl_weight
+        precision = 1 / self.prior.variance + information + data.counts[:, None] * scale
+        self.covariance.project_diagonal(precision)
+        mean = (shift + scale * self._in_basis(data.total)) / precision
+        self.mean.copy_(self._from_basis(mean))
+
+    def _optimal_noise(self, data: _ClassStatistics) -> Tensor:
+        """The Σ that is best for the present posterior, (N, N)."""
+        count = data.counts[:, None]
+        off = count.clamp(min=1e-300).sqrt() * (data.total / count.clamp(min=1e-300) - self.mean)
+        scatter = data.within + off.mT @ off
+        if self.whitened:  # S_k is relative to Σ, and so is the prior of the means
+            weight = self.prior.kl_weight / self.prior.variance
+            scatter = scatter + weight * self.mean.mT @ self.mean
+        else:
+            scatter = scatter + (count * self.covariance.diagonal()).sum(0).diag_embed()
+        scale = self.prior.noise_scale * torch.eye(self.width).to(scatter)
+        return (scatter + scale) / (data.counts.sum() + self.prior.noise_dof + self.width + 1)
+
+
+class _ClassStatistics(NamedTuple):
+    """What the posterior needs of the data."""
+
+    counts: Tensor  # Σ_t w of each class, (K,)
+    total: Tensor  # Σ_t wφ of each class, (K, N)
+    within: Tensor  # Σ_t w(φ − φ̄_y)(φ − φ̄_y)ᵀ over all classes, (N, N)
+
+    @classmethod
+    def of(
+        cls,
+        head: GenerativeClassification,
+        features: Tensor,
+        target: Tensor,
+        weight: Tensor | None,
+    ) -> _ClassStatistics:
+        batch_shape = features.shape[:-1]
+        flat = head._inputs(features).double().reshape(-1, head.width)
+        target = check_labels(target, batch_shape).flatten()
+        check_finite("features", flat)
+        weights = flat.new_ones(len(flat))
+        if weight is not None:
+            weights = check_weight(weight, batch_shape, None).double().flatten()
+        zeros = flat.new_zeros(head.num_outputs, head.width)
+        total = zeros.index_add(0, target, weights[:, None] * flat)
+        counts = zeros[:, 0].index_add(0, target, weights)
+        centered = flat - (total / counts.clamp(min=1e-300)[:, None])[target]
+        return cls(counts, total, centered.mT @ (weights[:, None] * centered))
+
+
+class ClassDensities(nn.Module):
+    """Gaussian class densities with known means: a draw from a generative head's posterior."""
+
+    def __init__(self, head: GenerativeClassification, mean: Tensor, log_class: Tensor) -> None:
+        super().__init__()
+        self._head = copy.deepcopy(head).requires_grad_(False)
+        self.register_buffer("mean", mean)
+        self.register_buffer("log_class", log_class)
+
+    def forward(self, features: Tensor) -> Tensor:
+        """log p(φ, y = k), (*batch, K)."""
+        head = self._head
+        scale = head._log_precision_scale()
+        precision = GaussianPrecision(
+            (2 * scale).exp().expand_as(self.mean), None, 2 * scale.sum().expand(len(self.mean))
+        )
+        density = gaussian_log_densities(head._in_basis(head._inputs(features)), self.mean, precision)
+        if head.whitened:
+            density = density + head.noise.log_precision_scale.sum()
+        return density + self.log_class
+
+
+def _full_precision(tensor: Tensor) -> torch.autocast:
+    """Expanded quadratics cancel: never in half precision, not even under autocast."""
+    return torch.autocast(tensor.device.type, enabled=False)

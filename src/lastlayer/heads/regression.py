@@ -1,0 +1,327 @@
+"""Regression: a Gaussian last layer with Gaussian noise (paper, section 2.1, appendix A)."""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from .._checks import (
+    check_choice,
+    check_count,
+    check_finite,
+    check_forgetting,
+    check_target,
+    check_weight,
+)
+from ..covariances import CovarianceLike
+from ..functional import at_least_float32, expected_gaussian_log_density, gaussian_kl
+from ..noise import NOISES
+from ..predictive import GaussianPredictive, MultivariateGaussianPredictive
+from ..priors import Prior
+from ._base import Head, as_linear, squared_sum
+
+
+class Regression(Head):
+    r"""Bayesian linear regression on features, $y = W\phi + \varepsilon$.
+
+    The posterior of the weights is Gaussian, $q(w_k) = N(\bar w_k, S_k)$, and the predictive
+    $N(\bar W\phi,\ \mathrm{diag}(\phi^\top S_k\phi) + \Sigma)$ is exact. If the rows of W share
+    the noise covariance (`row_covariance="noise"`), the posterior is the conjugate
+    $MN(\bar W, \Sigma, S)$ and the predictive $N(\bar W\phi, (1 + \phi^\top S\phi)\Sigma)$.
+
+    Args:
+        num_features: N, the width of the features.
+        num_outputs: K, the number of targets.
+        num_data: T, the number of training examples.
+        covariance: of the weights of each output.
+        noise: "diagonal" for independent noise, "dense" for correlated noise.
+        row_covariance: "identity" (the paper) or "noise" (conjugate, exact for any Σ).
+        prior: of weights and noise.
+        bias: whether to append a constant feature, so that the bias is Bayesian too.
+        device: of the parameters.
+        dtype: of the parameters.
+    """
+
+    def __init__(
+        self,
+        num_features: int,
+        num_outputs: int = 1,
+        *,
+        num_data: float,
+        covariance: CovarianceLike = "shared",
+        noise: Literal["diagonal", "dense"] = "diagonal",
+        row_covariance: Literal["identity", "noise"] = "identity",
+        prior: Prior | None = None,
+        bias: bool = False,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        check_count("num_outputs", num_outputs)
+        check_choice("noise", noise, NOISES)
+        check_choice("row_covariance", row_covariance, ["identity", "noise"])
+        super().__init__(
+            num_features,
+            num_outputs,
+            num_data=num_data,
+            covariance=covariance,
+            prior=prior,
+            bias=bias,
+            device=device,
+            dtype=dtype,
+        )
+        self.diagonal_noise = noise == "diagonal"
+        self.conjugate = row_covariance == "noise"
+        if self.conjugate and not (self.diagonal_noise or self.covariance.shared):
+            raise ValueError(
+                "row_covariance='noise' with noise='dense' needs one S for all outputs; "
+                "use covariance='shared', or noise='diagonal'"
+            )
+        self.noise = NOISES[noise](num_outputs, device=device, dtype=dtype)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Start anew, with unit noise; see `initialize` for targets of another scale."""
+        super().reset_parameters()
+        self.noise.reset_parameters()
+
+    @torch.no_grad()
+    def initialize(self, features: Tensor, target: Tensor) -> None:
+        """Start at the scale of the data: predict next to nothing, and call the target noise.
+
+        The first loss is then that of a Gaussian fitted to the targets, whatever their units.
+        """
+        target = check_target(target, features.shape[:-1], self.num_outputs)
+        check_finite("targets", target)
+        power = target.double().reshape(-1, self.num_outputs).square().mean(0).clamp(min=1e-12)
+        self.reset_parameters()
+        self.mean.mul_(0.1 * power.sqrt().unsqueeze(-1))
+        self.noise.assign(power.to(self.mean).diag_embed())
+
+    # ------------------------------------------------------------------------- two calls
+
+    def predict(
+        self, features: Tensor
+    ) -> GaussianPredictive | MultivariateGaussianPredictive:
+        """The predictive, exact under the posterior."""
+        mean = at_least_float32(F.linear(features, self.mean))
+        quadratic = at_least_float32(self.covariance.quadratic(features))  # (*batch, K)
+        if self.diagonal_noise:
+            variance = at_least_float32(self.noise.covariance().diagonal()).expand_as(mean)
+            epistemic = quadratic * variance if self.conjugate else quadratic
+            return GaussianPredictive(mean, epistemic, variance)
+        noise = at_least_float32(self.noise.covariance())
+        covariance = noise.expand(*mean.shape, self.num_outputs)
+        if self.conjugate:
+            epistemic = quadratic[..., :1, None] * noise
+        else:
+            epistemic = quadratic.diag_embed()
+        return MultivariateGaussianPredictive(mean, epistemic, covariance)
+
+    def bound_terms(self, features: Tensor, target: Tensor, weight: Tensor | None) -> Tensor:
+        """Expected log-likelihood per output (theorem 1), (*batch, K)."""
+        target = check_target(target, features.shape[:-1], self.num_outputs)
+        if weight is not None:
+            weight = self._check_weight(weight, features.shape[:-1])
+            target = target.where(weight != 0, 0.0)
+        error = at_least_float32(target - F.linear(features, self.mean))
+        quadratic = at_least_float32(self.covariance.quadratic(features))
+        if not self.conjugate:
+            quadratic = quadratic * self.noise.precision_diagonal()
+        terms = expected_gaussian_log_density(
+            self.noise.whiten(error), quadratic, self.noise.log_precision_scale
+        )
+        return terms if weight is None else terms * weight
+
+    def kl(self) -> Tensor:
+        """Divergence of q(W) from its prior, N(0, s I) or, if conjugate, MN(0, Σ, s I), ()."""
+        mean = self.noise.whiten(self.mean.mT) if self.conjugate else self.mean
+        covariance = self.covariance
+        return gaussian_kl(
+            squared_sum(mean),
+            covariance.trace(),
+            covariance.logdet(),
+            self.width,
+            self.prior.variance,
+        )
+
+    def log_prior(self) -> Tensor:
+        """Unnormalised inverse-Wishart log-density of Σ, ()."""
+        return self.noise.log_prior(self.prior)
+
+    def _check_weight(self, weight: Tensor, batch_shape: torch.Size) -> Tensor:
+        weight = check_weight(weight, batch_shape, self.num_outputs)
+        if weight.shape[-1] != 1 and not self.diagonal_noise:
+            raise ValueError(
+                "weights per output need noise='diagonal': with correlated noise the outputs "
+                f"of an example cannot be weighed apart; pass weights of shape {tuple(batch_shape)}"
+            )
+        return weight
+
+    # --------------------------------------------------------------------- exact inference
+
+    @torch.no_grad()
+    def fit_exact(
+        self,
+        features: Tensor,
+        target: Tensor,
+        weight: Tensor | None = None,
+        *,
+        estimate_noise: bool = False,
+        max_iterations: int = 200,
+    ) -> None:
+        r"""Set the posterior to its optimum given all the data, in closed form.
+
+        $S_k^{-1} = I/s + (\Sigma^{-1})_{kk}\Phi^\top\Phi/\lambda$ (without the noise if
+        conjugate), projected on the family of the covariance; the mean is the exact posterior's.
+
+        Args:
+            features: of all the data, (*batch, num_features).
+            target: as in `forward`.
+            weight: as in `forward`.
+            estimate_noise: also find Σ, by alternating its optimum with the posterior's, ending
+                on a posterior; otherwise Σ stays as it is.
+            max_iterations: of that alternation; it stops when Σ settles.
+        """
+        statistics = _Statistics.of(self, features, target, weight)
+        fit = self._in_double()
+        fit._solve(statistics)
+        for _ in range(max_iterations if estimate_noise else 0):
+            before = fit.noise.covariance()
+            fit.noise.assign(fit._optimal_noise(statistics))
+            fit._solve(statistics)
+            if torch.allclose(fit.noise.covariance(), before, rtol=1e-8, atol=1e-14):
+                break
+        self._adopt(fit)
+
+    @torch.no_grad()
+    def update(
+        self,
+        features: Tensor,
+        target: Tensor,
+        weight: Tensor | None = None,
+        *,
+        forgetting: float = 1.0,
+    ) -> None:
+        """Condition the posterior on new data: the same as fitting on old and new together.
+
+        Args:
+            features: of the new data, (*batch, num_features); one example is (num_features,).
+            target: as in `forward`.
+            weight: as in `forward`.
+            forgetting: factor on all that earlier data said, 1 for none; below 1 the posterior
+                follows drifting data and falls back to its prior where nothing comes.
+        """
+        if not self.covariance.full:
+            raise TypeError(
+                f"update needs a covariance that holds the posterior exactly, and "
+                f"{type(self.covariance).__name__} does not: use covariance='dense' or 'shared', "
+                "or call fit_exact on all the data"
+            )
+        check_forgetting(forgetting)
+        new = _Statistics.of(self, features, target, weight)
+        if self.covariance.shared and len(new.gram) > 1:
+            raise ValueError(
+                "weights per output give every output its own posterior, which one shared S "
+                "cannot carry on; use covariance='dense'"
+            )
+        fit = self._in_double()
+        fit._solve(fit._statistics().scaled(forgetting).plus(new))
+        self._adopt(fit)
+
+    def sample_function(self, generator: torch.Generator | None = None) -> nn.Linear:
+        """One draw of the weights, as a linear layer on the features: Thompson sampling."""
+        noise = self.covariance.sample(1, generator).squeeze(0)  # (K, width)
+        if self.conjugate:
+            noise = self.noise.color(noise.mT).mT
+        return as_linear(at_least_float32(self.mean) + noise, self)
+
+    def _coefficients(self) -> Tensor:
+        """How much a unit of ΦᵀΦ adds to the precision of each output's weights, (K,)."""
+        if self.conjugate:
+            return torch.ones_like(self.noise.log_precision_scale)
+        return self.noise.precision_diagonal()
+
+    def _solve(self, statistics: _Statistics) -> None:
+        """Set mean and covariance from sufficient statistics."""
+        tempered = statistics.scaled(1 / self.prior.kl_weight)
+        gram, cross = tempered.gram, tempered.cross
+        eye = _eye_like(gram) / self.prior.variance
+        precision = eye + self._coefficients()[:, None, None] * gram  # (K, N, N)
+        self.covariance.project(precision)
+        if self.conjugate or self.diagonal_noise:
+            right = self._coefficients()[:, None] * cross
+            solution = torch.cholesky_solve(right.unsqueeze(-1), torch.linalg.cholesky(precision))
+            self.mean.copy_(solution.squeeze(-1))
+        else:  # Σ⁻¹(C − W̄G) = W̄/s, solved output by output in the eigenbasis of Σ⁻¹
+            values, vectors = torch.linalg.eigh(self.noise.precision())
+            right = values[:, None] * (vectors.mT @ cross)
+            solution = torch.linalg.solve(eye + values[:, None, None] * gram[:1], right[..., None])
+            self.mean.copy_(vectors @ solution.squeeze(-1))
+
+    def _statistics(self) -> _Statistics:
+        """The statistics of the data that would lead to the present posterior."""
+        coefficients = self._coefficients()[:, None, None]
+        if self.covariance.shared:  # S⁻¹ = I/s + mean(coefficient) G
+            coefficients = coefficients.mean(0, keepdim=True)
+        precision = self.covariance.precision()
+        gram = (precision - _eye_like(precision) / self.prior.variance) / coefficients
+        row_covariance = torch.eye(self.num_outputs).to(gram)
+        if not self.conjugate:
+            row_covariance = self.noise.covariance()
+        cross = row_covariance @ self.mean / self.prior.variance
+        cross = cross + (gram @ self.mean.unsqueeze(-1)).squeeze(-1)
+        return _Statistics(gram, cross).scaled(self.prior.kl_weight)
+
+    def _optimal_noise(self, statistics: _Statistics) -> Tensor:
+        """The Σ that is best for the present posterior, (K, K); diagonal if per output."""
+        gram, cross, outer, counts = statistics
+        fitted = (gram @ self.mean.unsqueeze(-1)).squeeze(-1)  # W̄G, (K, N)
+        explained = self.mean @ cross.mT
+        scatter = outer - explained - explained.mT + self.mean @ fitted.mT
+        if self.conjugate:
+            scatter = scatter + self.prior.kl_weight / self.prior.variance * self.mean @ self.mean.mT
+        else:
+            scatter = scatter + (self.covariance.dense() * gram).sum((-2, -1)).diag_embed()
+        scale = self.prior.noise_scale * _eye_like(scatter)
+        return (scatter + scale) / (counts + self.prior.noise_dof + self.num_outputs + 1)[:, None]
+
+
+class _Statistics(NamedTuple):
+    """What the posterior needs of the data; `outer` and `counts` only if Σ is estimated."""
+
+    gram: Tensor  # G = Σ_t w φφᵀ, (K, N, N), or (1, N, N) if the same for all outputs
+    cross: Tensor  # C = Σ_t w yφᵀ, (K, N)
+    outer: Tensor | None = None  # Σ_t w yyᵀ, (K, K)
+    counts: Tensor | None = None  # Σ_t w, (K,)
+
+    @classmethod
+    def of(
+        cls, head: Regression, features: Tensor, target: Tensor, weight: Tensor | None
+    ) -> _Statistics:
+        batch_shape = features.shape[:-1]
+        features = head._inputs(features).double().reshape(-1, head.width)
+        target = check_target(target, batch_shape, head.num_outputs).double()
+        check_finite("features", features)
+        if weight is None:
+            weight = features.new_ones(batch_shape)
+        weight = head._check_weight(weight, batch_shape).double()
+        target = target.where(weight != 0, 0.0).reshape(-1, head.num_outputs)
+        check_finite("targets", target)
+        weight = weight.reshape(len(features), -1)  # (T, 1) or (T, K)
+        gram = torch.stack([features.mT @ (features * column[:, None]) for column in weight.mT])
+        weighted = weight * target
+        counts = weight.sum(0).expand(head.num_outputs)
+        return cls(gram, weighted.mT @ features, weighted.mT @ target, counts)
+
+    def scaled(self, factor: float) -> _Statistics:
+        return _Statistics(*(part if part is None else factor * part for part in self))
+
+    def plus(self, other: _Statistics) -> _Statistics:
+        return _Statistics(self.gram + other.gram, self.cross + other.cross)
+
+
+def _eye_like(matrix: Tensor) -> Tensor:
+    return torch.eye(matrix.shape[-1], dtype=matrix.dtype, device=matrix.device)

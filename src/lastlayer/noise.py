@@ -1,0 +1,171 @@
+"""Noise covariances Σ, parameterised by their precision Σ⁻¹ = LLᵀ (paper, appendix C)."""
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from .functional import at_least_float32, inverse_wishart_log_density
+from .priors import Prior
+from .triangular import Triangular
+
+
+class Noise(nn.Module, ABC):
+    """A Gaussian noise covariance Σ of a given size."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.size = size
+
+    @abstractmethod
+    def reset_parameters(self, variance: float = 1.0) -> None:
+        """Set Σ to variance · I."""
+
+    @property
+    @abstractmethod
+    def log_precision_scale(self) -> Tensor:
+        """log L_kk, (size,); their sum is half of log|Σ⁻¹|."""
+
+    @abstractmethod
+    def whiten(self, vectors: Tensor) -> Tensor:
+        """Lᵀx, of unit covariance if x has covariance Σ, (*batch, size)."""
+
+    @abstractmethod
+    def color(self, vectors: Tensor) -> Tensor:
+        """L⁻ᵀx, the inverse of `whiten`: of covariance Σ if x has unit covariance."""
+
+    @abstractmethod
+    def precision_diagonal(self) -> Tensor:
+        """Diagonal of Σ⁻¹, (size,)."""
+
+    @abstractmethod
+    def precision_trace(self) -> Tensor:
+        """tr Σ⁻¹, ()."""
+
+    @abstractmethod
+    def precision(self) -> Tensor:
+        """Σ⁻¹, (size, size)."""
+
+    @abstractmethod
+    def covariance(self) -> Tensor:
+        """Σ, (size, size)."""
+
+    @abstractmethod
+    def assign(self, covariance: Tensor) -> None:
+        """Set Σ, or its diagonal, from a matrix (size, size)."""
+
+    def log_prior(self, prior: Prior) -> Tensor:
+        """Unnormalised log-density of Σ under its inverse-Wishart prior, ()."""
+        return inverse_wishart_log_density(
+            self.log_precision_scale, self.precision_trace(), prior.noise_dof, prior.noise_scale
+        )
+
+
+class DiagonalNoise(Noise):
+    """Σ = diag(σ²), with the parameter l = −log σ."""
+
+    def __init__(self, size: int, **factory: Any) -> None:
+        super().__init__(size)
+        self.negative_log_stddev = nn.Parameter(torch.zeros(size, **factory))
+
+    @torch.no_grad()
+    def reset_parameters(self, variance: float = 1.0) -> None:
+        """Set Σ to variance · I."""
+        self.negative_log_stddev.fill_(variance).log_().mul_(-0.5)
+
+    @property
+    def log_precision_scale(self) -> Tensor:
+        """−log σ, (size,)."""
+        return self.negative_log_stddev
+
+    def variance(self) -> Tensor:
+        """σ², (size,)."""
+        return (-2 * self.negative_log_stddev).exp()
+
+    def whiten(self, vectors: Tensor) -> Tensor:
+        """x / σ."""
+        return vectors * self.negative_log_stddev.exp()
+
+    def color(self, vectors: Tensor) -> Tensor:
+        """x σ."""
+        return vectors * (-self.negative_log_stddev).exp()
+
+    def precision_diagonal(self) -> Tensor:
+        """1 / σ², (size,)."""
+        return (2 * self.negative_log_stddev).exp()
+
+    def precision_trace(self) -> Tensor:
+        """Σ 1/σ², ()."""
+        return self.precision_diagonal().sum()
+
+    def precision(self) -> Tensor:
+        """Σ⁻¹, (size, size)."""
+        return torch.diag_embed(self.precision_diagonal())
+
+    def covariance(self) -> Tensor:
+        """Σ, (size, size)."""
+        return torch.diag_embed(self.variance())
+
+    @torch.no_grad()
+    def assign(self, covariance: Tensor) -> None:
+        """Set σ² to the diagonal of a covariance."""
+        self.negative_log_stddev.copy_(covariance.diagonal().log().mul(-0.5))
+
+
+class DenseNoise(Noise):
+    """Any Σ, through the triangular factor of its inverse: Σ⁻¹ = RᵀR with R = Lᵀ."""
+
+    def __init__(self, size: int, **factory: Any) -> None:
+        super().__init__(size)
+        self.factor = Triangular(1, size, **factory)
+
+    def reset_parameters(self, variance: float = 1.0) -> None:
+        """Set Σ to variance · I."""
+        self.factor.reset_parameters(variance**-0.5)
+
+    @property
+    def log_precision_scale(self) -> Tensor:
+        """Logarithm of the diagonal of L, (size,)."""
+        return self.factor.log_diagonal.squeeze(0)
+
+    def whiten(self, vectors: Tensor) -> Tensor:
+        """R x."""
+        return torch.cat(list(self.factor.products(vectors)), -1).squeeze(-2)
+
+    def color(self, vectors: Tensor) -> Tensor:
+        """R⁻¹ x."""
+        upper = self._upper()
+        right = vectors.to(upper.dtype).unsqueeze(-1)
+        return torch.linalg.solve_triangular(upper, right, upper=True).squeeze(-1)
+
+    def _upper(self) -> Tensor:
+        return at_least_float32(self.factor.dense().squeeze(0))
+
+    def precision_diagonal(self) -> Tensor:
+        """Diagonal of RᵀR, (size,)."""
+        return self.factor.dense().square().sum((0, 1))
+
+    def precision_trace(self) -> Tensor:
+        """‖R‖², ()."""
+        return self.factor.squared_norm().squeeze(0)
+
+    def precision(self) -> Tensor:
+        """Σ⁻¹, (size, size)."""
+        upper = self._upper()
+        return upper.mT @ upper
+
+    def covariance(self) -> Tensor:
+        """Σ, (size, size)."""
+        upper = self._upper()
+        eye = torch.eye(self.size, dtype=upper.dtype, device=upper.device)
+        inverse = torch.linalg.solve_triangular(upper, eye, upper=True)
+        return inverse @ inverse.mT
+
+    def assign(self, covariance: Tensor) -> None:
+        """Set Σ."""
+        precision = torch.cholesky_inverse(torch.linalg.cholesky(covariance))
+        self.factor.assign(torch.linalg.cholesky(precision, upper=True).unsqueeze(0))
+
+
+NOISES: dict[str, type[Noise]] = {"diagonal": DiagonalNoise, "dense": DenseNoise}
