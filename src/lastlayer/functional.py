@@ -11,6 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from .softmax import expected_entropy_of_softmax, expected_softmax, tilted_coefficients
+
 LOG_2PI = math.log(2 * math.pi)
 
 # Classes whose log-density is recomputed without cancellation; see `gaussian_log_densities`.

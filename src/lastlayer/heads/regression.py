@@ -310,7 +310,7 @@ class _Statistics(NamedTuple):
         weight = head._check_weight(weight, batch_shape).double()
         target = target.where(weight != 0, 0.0).reshape(-1, head.num_outputs)
         check_finite("targets", target)
-        weight = weight.reshape(len(features), -1)  # (T, 1) or (T, K)
+        weight = weight.reshape(-1, weight.shape[-1])  # (T, 1) or (T, K)
         gram = torch.stack([features.mT @ (features * column[:, None]) for column in weight.mT])
         weighted = weight * target
         counts = weight.sum(0).expand(head.num_outputs)

@@ -1,0 +1,69 @@
+"""Timing by turns: A B A B …, so that whatever else the machine does hits both sides alike."""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+SLICE = 0.05  # seconds a side runs before it is the other's turn (at least one call)
+MAX_CALLS = 200  # of one side in one turn
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Seconds of single calls."""
+
+    seconds: list[float]
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.seconds)
+
+    @property
+    def minimum(self) -> float:
+        return min(self.seconds)
+
+    @property
+    def calls(self) -> int:
+        return len(self.seconds)
+
+
+def interleave(
+    steps: Mapping[str, Callable[[], object]], seconds: float, min_rounds: int
+) -> dict[str, Timing]:
+    """Time every step call by call, in turns, for about so many seconds.
+
+    Args:
+        steps: what to call, by name.
+        seconds: time to spend in all; slow steps may need more for `min_rounds`.
+        min_rounds: turns that every step gets at least.
+
+    Returns:
+        The time of every call, by name. One call of each before the first turn is not counted.
+    """
+    calls = {}
+    for name, step in steps.items():
+        once = _time(step)  # warm-up: libraries, caches, the allocator
+        once = min(once, _time(step)) if once < 1 else once
+        calls[name] = max(1, min(MAX_CALLS, int(SLICE / once)))
+    measured: dict[str, list[float]] = {name: [] for name in steps}
+    start, rounds = time.perf_counter(), 0
+    while rounds < min_rounds or time.perf_counter() - start < seconds:
+        for name, step in steps.items():
+            measured[name] += [_time(step) for _ in range(calls[name])]
+        rounds += 1
+    return {name: Timing(seconds) for name, seconds in measured.items()}
+
+
+def _time(step: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    step()
+    return time.perf_counter() - start
+
+
+def progress(message: str) -> None:
+    """Tell what is being measured, apart from the results."""
+    print(f"  … {message}", file=sys.stderr, flush=True)

@@ -1,0 +1,418 @@
+"""The two classification heads against sampling, Bayes' rule and explicit normals."""
+
+import itertools
+
+import pytest
+import torch
+from torch import Tensor
+from torch.distributions import Dirichlet, MultivariateNormal, kl_divergence
+
+import lastlayer as ll
+from lastlayer import functional
+
+from .reference import (
+    assert_within_standard_errors,
+    dense_covariance,
+    randomize,
+    sampled,
+)
+
+N, K, T = 4, 5, 30
+COVARIANCES = ["dense", "diagonal", "low_rank", "shared", "kronecker"]
+PRIOR = ll.Prior(variance=1.7, noise_dof=2.0, noise_scale=0.6)
+
+
+def data(generator: torch.Generator, count: int = T) -> tuple[Tensor, Tensor]:
+    target = torch.randint(0, K, (count,), generator=generator)
+    means = 2 * torch.randn(K, N, generator=generator)
+    return means[target] + torch.randn(count, N, generator=generator), target
+
+
+def discriminative(generator: torch.Generator, **options: object) -> ll.DiscriminativeClassification:
+    options = {"prior": PRIOR, "num_data": T, **options}
+    head = ll.DiscriminativeClassification(N, K, **options)  # type: ignore[arg-type]
+    randomize(head, generator)
+    return head
+
+
+def generative(generator: torch.Generator, **options: object) -> ll.GenerativeClassification:
+    options = {"prior": PRIOR, "num_data": T, **options}
+    head = ll.GenerativeClassification(N, K, **options)  # type: ignore[arg-type]
+    randomize(head, generator)
+    head.concentration.copy_(1 + 5 * torch.rand(K, generator=generator))
+    return head
+
+
+# ------------------------------------------------------------------------------ discriminative
+
+
+@pytest.mark.parametrize(
+    ("covariance", "bound", "noise"),
+    list(itertools.product(COVARIANCES, ["jensen", "tilted"], ["diagonal", "none"])),
+)
+def test_discriminative_bound_is_below_what_it_bounds(
+    covariance: str, bound: str, noise: str, generator: torch.Generator
+) -> None:
+    features, target = data(generator, 6)
+    head = discriminative(generator, covariance=covariance, bound=bound, noise=noise)
+    sigma = 0.0 if head.noise is None else head.noise.variance()
+
+    def log_likelihood(count: int) -> Tensor:
+        weights = head.mean + head.covariance.sample(count, generator)
+        logits = torch.einsum("ckn,bn->cbk", weights, features)
+        label_noise = torch.randn(logits.shape, generator=generator) * torch.as_tensor(sigma).sqrt()
+        logits = (logits + label_noise).log_softmax(-1)
+        return logits[:, torch.arange(6), target].mean(-1)
+
+    with torch.no_grad():
+        mean, error = sampled(log_likelihood, 200_000)
+        assert head.elbo(features, target).bound < mean + 4 * error
+
+
+@pytest.mark.parametrize("num_classes", [2, 3, 10, 100])
+@pytest.mark.parametrize("variance", [1e-3, 0.1, 1.0, 10.0, 100.0])
+@pytest.mark.parametrize("spread", [0.0, 1.0, 10.0])
+def test_tilted_bound_lies_between_jensen_and_the_truth(
+    num_classes: int, variance: float, spread: float, generator: torch.Generator
+) -> None:
+    mean = spread * torch.randn(20, num_classes, generator=generator)
+    scale = variance * torch.rand(20, num_classes, generator=generator)
+    target = torch.randint(0, num_classes, (20,), generator=generator)
+    jensen = functional.jensen_bound(mean, scale, target)
+    tilted = functional.tilted_bound(mean, scale, target)
+    assert (tilted >= jensen - 1e-12).all()
+    if variance >= 1 and spread <= 1:
+        assert (tilted - jensen).max() > 1e-3  # and not only equal to it
+
+    def log_likelihood(count: int) -> Tensor:
+        logits = mean + scale.sqrt() * torch.randn(count, *mean.shape, generator=generator)
+        return logits.log_softmax(-1)[:, torch.arange(20), target]
+
+    truth, error = sampled(log_likelihood, 20_000, 5_000)
+    assert (tilted <= truth + 5 * error).all()
+
+
+@pytest.mark.parametrize("bound", ["jensen", "tilted"])
+def test_discriminative_bounds_are_tight_without_uncertainty(
+    bound: str, generator: torch.Generator
+) -> None:
+    features, target = data(generator)
+    head = discriminative(generator, bound=bound, noise="none")
+    head.covariance.reset_parameters(1e-16)
+    plain = -torch.nn.functional.cross_entropy(features @ head.mean.mT, target)
+    torch.testing.assert_close(head.elbo(features, target).bound, plain)
+    torch.testing.assert_close(head(features).probs(), (features @ head.mean.mT).softmax(-1))
+
+
+def test_tilted_bound_has_the_gradient_of_its_value_at_the_optimum(
+    generator: torch.Generator,
+) -> None:
+    """The tilt is a constant in backward, which is exact where it is optimal."""
+    mean = torch.randn(3, 4, generator=generator, requires_grad=True)
+    variance = torch.rand(3, 4, generator=generator).add(0.1).requires_grad_()
+    target = torch.tensor([0, 1, 3])
+    value = functional.tilted_bound(mean, variance, target).sum()
+    gradients = torch.autograd.grad(value, [mean, variance])
+    for tensor, gradient in zip((mean, variance), gradients, strict=True):
+        for index in itertools.product(range(3), range(4)):
+            step = torch.zeros(3, 4)
+            step[index] = 1e-4
+            sides = []
+            for sign in (1, -1):
+                inputs = [t.detach() + (sign * step if t is tensor else 0) for t in (mean, variance)]
+                sides.append(functional.tilted_bound(inputs[0], inputs[1], target).sum())
+            numeric = (sides[0] - sides[1]) / 2e-4
+            torch.testing.assert_close(gradient[index], numeric, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("covariance", COVARIANCES)
+@pytest.mark.parametrize("make", [discriminative, generative], ids=["discriminative", "generative"])
+def test_kl_is_that_of_normals(covariance: str, make, generator: torch.Generator) -> None:
+    head = make(generator, covariance=covariance)
+    posterior = MultivariateNormal(head.mean, dense_covariance(head.covariance))
+    prior = MultivariateNormal(torch.zeros(N), PRIOR.variance * torch.eye(N))
+    torch.testing.assert_close(head.kl(), kl_divergence(posterior, prior).sum())
+
+
+@pytest.mark.parametrize("noise", ["diagonal", "none"])
+def test_discriminative_predictive_agrees_with_sampled_weights(
+    noise: str, generator: torch.Generator
+) -> None:
+    features, _ = data(generator, 3)
+    head = discriminative(generator, noise=noise, bias=True)
+    predictive = head(features)
+    padded = torch.cat([features, torch.ones(3, 1)], -1)
+    sigma = 0.0 if head.noise is None else head.noise.variance()
+
+    def probs(count: int) -> Tensor:
+        weights = head.mean + head.covariance.sample(count, generator)
+        logits = torch.einsum("ckn,bn->cbk", weights, padded)
+        label_noise = torch.randn(logits.shape, generator=generator) * torch.as_tensor(sigma).sqrt()
+        return (logits + label_noise).softmax(-1)
+
+    with torch.no_grad():
+        mean, error = sampled(probs)
+        assert_within_standard_errors(predictive.probs(), mean, error + 1e-4)
+        drawn = predictive.probs(num_samples=200_000, generator=generator)
+        assert_within_standard_errors(drawn, mean, 2 * error)
+        again = torch.Generator().manual_seed(3)
+        first = predictive.probs(num_samples=7, generator=again)
+        again.manual_seed(3)
+        torch.testing.assert_close(first, predictive.probs(num_samples=7, generator=again))
+
+
+# ---------------------------------------------------------------------------------- generative
+
+
+@pytest.mark.parametrize(
+    ("covariance", "noise"), list(itertools.product(COVARIANCES, ["diagonal", "dense"]))
+)
+def test_generative_predictive_is_bayes_rule_over_explicit_normals(
+    covariance: str, noise: str, generator: torch.Generator
+) -> None:
+    features, target = data(generator)
+    head = generative(generator, covariance=covariance, noise=noise)
+    sigma = head.noise.covariance()
+    matrices = dense_covariance(head.covariance)
+    if noise == "dense":  # S_k lives in the basis L that whitens Σ: S_k = L⁻ᵀ S̃_k L⁻¹
+        root = torch.linalg.inv(torch.linalg.cholesky(torch.linalg.inv(sigma)))
+        matrices = root.mT @ matrices @ root
+    densities = MultivariateNormal(head.mean, sigma + matrices).log_prob(features.unsqueeze(-2))
+    joint = densities + (head.concentration / head.concentration.sum()).log()
+    predictive = head(features)
+    torch.testing.assert_close(predictive.log_joint, joint)
+    torch.testing.assert_close(predictive.probs(), joint.softmax(-1))
+    torch.testing.assert_close(predictive.log_density(), joint.logsumexp(-1))
+    expected = joint.log_softmax(-1)[torch.arange(T), target]
+    torch.testing.assert_close(predictive.log_prob(target), expected)
+
+
+@pytest.mark.parametrize(
+    ("covariance", "noise"), list(itertools.product(COVARIANCES, ["diagonal", "dense"]))
+)
+def test_generative_bound_is_theorem_3_term_by_term_and_below_what_it_bounds(
+    covariance: str, noise: str, generator: torch.Generator
+) -> None:
+    features, target = data(generator, 6)
+    head = generative(generator, covariance=covariance, noise=noise)
+    sigma, alpha = head.noise.covariance(), head.concentration
+    matrices = dense_covariance(head.covariance)
+    if noise == "dense":
+        root = torch.linalg.inv(torch.linalg.cholesky(torch.linalg.inv(sigma)))
+        matrices = root.mT @ matrices @ root
+    own = MultivariateNormal(head.mean[target], sigma).log_prob(features)
+    traces = torch.einsum("ij,kji->k", torch.linalg.inv(sigma), matrices)
+    marginal = MultivariateNormal(head.mean, sigma + matrices).log_prob(features.unsqueeze(-2))
+    evidence = (marginal + alpha.log()).logsumexp(-1)
+    dirichlet = alpha.digamma()[target] - alpha.sum().digamma() + alpha.sum().log()
+    expected = (own - 0.5 * traces[target] + dirichlet - evidence).mean()
+    bound = head.elbo(features, target).bound
+    torch.testing.assert_close(bound, expected)
+
+    roots = torch.linalg.cholesky(matrices)
+    white = torch.linalg.cholesky(torch.linalg.inv(sigma))
+
+    def log_likelihood(count: int) -> Tensor:
+        draws = torch.randn(count, K, N, 1, generator=generator)
+        means = head.mean + (roots @ draws).squeeze(-1)
+        errors = (features[:, None] - means.unsqueeze(1)) @ white  # (count, batch, K, N)
+        joint = Dirichlet(alpha).sample((count,)).log().unsqueeze(1) - 0.5 * errors.square().sum(-1)
+        return joint.log_softmax(-1)[:, torch.arange(6), target].mean(-1)
+
+    with torch.no_grad():
+        truth, error = sampled(log_likelihood, 100_000, 25_000)
+        assert bound < truth + 4 * error
+
+
+def test_dirichlet_terms_are_expectations_under_the_class_posterior(
+    generator: torch.Generator,
+) -> None:
+    alpha = 1 + 5 * torch.rand(K, generator=generator)
+    flat = torch.zeros(K, K)  # no feature speaks: what is left is the class posterior
+    value = functional.generative_bound(
+        torch.zeros(K), torch.zeros(K), flat, alpha, torch.arange(K)
+    )
+    # − log Σ_k α_k cancels + log α_*, and E log ρ_y = ψ(α_y) − ψ(α_*) remains
+    draws = Dirichlet(alpha).sample((400_000,)).log()
+    mean, error = draws.mean(0), draws.std(0) / 400_000**0.5
+    assert_within_standard_errors(value, mean, error)
+
+
+def test_generative_bound_is_tight_without_uncertainty(generator: torch.Generator) -> None:
+    features, target = data(generator)
+    head = generative(generator)
+    head.covariance.reset_parameters(1e-16)
+    head.concentration.mul_(1e12)
+    exact = head(features).log_prob(target).mean()
+    torch.testing.assert_close(head.elbo(features, target).bound, exact)
+
+
+@pytest.mark.parametrize("noise", ["diagonal", "dense"])
+@pytest.mark.parametrize("covariance", COVARIANCES)
+@pytest.mark.parametrize("kl_weight", [1.0, 0.5])
+def test_exact_generative_posterior_is_the_conjugate_one(
+    noise: str, covariance: str, kl_weight: float, generator: torch.Generator
+) -> None:
+    features, target = data(generator)
+    prior = ll.Prior(variance=1.7, kl_weight=kl_weight)
+    head = generative(generator, noise=noise, covariance=covariance, prior=prior)
+    sigma = head.noise.covariance()
+    head.fit_exact(features, target)
+    prior_covariance = prior.variance * (sigma if noise == "dense" else torch.eye(N))
+    for k in range(K):
+        own = features[target == k]
+        precision = torch.linalg.inv(prior_covariance)
+        precision = precision + len(own) / kl_weight * torch.linalg.inv(sigma)
+        shift = torch.linalg.inv(sigma) @ own.sum(0) / kl_weight
+        torch.testing.assert_close(head.mean[k], torch.linalg.solve(precision, shift))
+        if covariance in ("dense", "diagonal", "low_rank"):
+            posterior = head.covariance.dense()[k]
+            if noise == "dense":
+                root = torch.linalg.inv(torch.linalg.cholesky(torch.linalg.inv(sigma)))
+                posterior = root.mT @ posterior @ root
+            torch.testing.assert_close(posterior, torch.linalg.inv(precision), atol=1e-6, rtol=1e-5)
+    counts = torch.bincount(target, minlength=K)
+    torch.testing.assert_close(head.concentration, 1.0 + counts)
+
+
+@pytest.mark.parametrize("noise", ["diagonal", "dense"])
+def test_estimated_generative_noise_maximises_the_generative_evidence_bound(
+    noise: str, generator: torch.Generator
+) -> None:
+    features, target = data(generator)
+    head = generative(generator, noise=noise)
+    head.fit_exact(features, target, estimate_noise=True)
+
+    def objective() -> Tensor:
+        """E_q log p(Φ|Y, μ) + log p(Σ) − KL(q(μ)‖p(μ)), with explicit matrices."""
+        sigma = head.noise.covariance()
+        matrices = head.covariance.dense()
+        if noise == "dense":
+            root = torch.linalg.inv(torch.linalg.cholesky(torch.linalg.inv(sigma)))
+            matrices = root.mT @ matrices @ root
+        fit = MultivariateNormal(head.mean[target], sigma).log_prob(features)
+        traces = torch.einsum("ij,kji->k", torch.linalg.inv(sigma), matrices)
+        return (fit - 0.5 * traces[target]).sum() + head.log_prior() - head.kl()
+
+    for gradient in torch.autograd.grad(objective(), list(head.parameters())):
+        assert gradient.abs().max() < 1e-5
+
+
+@pytest.mark.parametrize("noise", ["diagonal", "dense"])
+@pytest.mark.parametrize("splits", [[10, 20], [1, 1, 28], [T]])
+def test_updating_classes_in_any_split_equals_fitting_once(
+    noise: str, splits: list[int], generator: torch.Generator
+) -> None:
+    features, target = data(generator)
+    once = generative(generator, noise=noise)
+    once.fit_exact(features, target)
+    updated = generative(torch.Generator().manual_seed(1), noise=noise)
+    updated.noise.load_state_dict(once.noise.state_dict())
+    updated.fit_exact(features[:0], target[:0])
+    for part, labels in zip(features.split(splits), target.split(splits), strict=True):
+        updated.update(part, labels)
+    torch.testing.assert_close(updated.mean, once.mean)
+    torch.testing.assert_close(updated.covariance.dense(), once.covariance.dense())
+    torch.testing.assert_close(updated.concentration, once.concentration)
+
+
+def test_forgetting_equals_weighting_old_examples(generator: torch.Generator) -> None:
+    features, target = data(generator)
+    weighted, forgetful = generative(generator), generative(generator)
+    forgetful.load_state_dict(weighted.state_dict())
+    weight = torch.cat([torch.full((10,), 0.5), torch.ones(T - 10)])
+    weighted.fit_exact(features, target, weight)
+    forgetful.fit_exact(features[:10], target[:10])
+    forgetful.update(features[10:], target[10:], forgetting=0.5)
+    torch.testing.assert_close(forgetful.mean, weighted.mean)
+    torch.testing.assert_close(forgetful.covariance.dense(), weighted.covariance.dense())
+    torch.testing.assert_close(forgetful.concentration, weighted.concentration)
+
+
+def test_observed_counts_are_the_dirichlet_posterior_and_may_be_edited(
+    generator: torch.Generator,
+) -> None:
+    features, target = data(generator)
+    head = ll.GenerativeClassification(N, K, num_data=T, concentration=2.0)
+    for part in target.split(7):
+        head.observe(part)
+    torch.testing.assert_close(head.concentration, 2.0 + torch.bincount(target, minlength=K))
+    before = head(features).log_joint
+    head.concentration.copy_(torch.tensor([1e-9, 1.0, 1.0, 1.0, 1.0]))  # class 0 is gone
+    after = head(features)
+    assert after.probs()[:, 0].max() < 1e-6
+    ratio = (after.log_joint - before)[:, 1:]
+    torch.testing.assert_close(ratio, ratio[:1].expand_as(ratio))  # densities unchanged
+
+
+@pytest.mark.parametrize("noise", ["diagonal", "dense"])
+def test_sampled_class_densities_average_to_the_predictive(
+    noise: str, generator: torch.Generator
+) -> None:
+    features, _ = data(generator, 3)
+    head = generative(generator, noise=noise, covariance="low_rank")
+    with torch.no_grad():
+        draws = torch.stack([head.sample_function(generator)(features).exp() for _ in range(20_000)])
+        mean, error = draws.mean(0), draws.std(0) / 20_000**0.5
+        assert_within_standard_errors(head(features).log_joint.exp(), mean, error)
+
+
+def test_sampled_logits_have_the_moments_of_the_posterior(generator: torch.Generator) -> None:
+    features, _ = data(generator, 3)
+    head = discriminative(generator, bias=True, covariance="kronecker")
+    with torch.no_grad():
+        draws = torch.stack([head.sample_function(generator)(features) for _ in range(20_000)])
+        predictive = head(features)
+        assert_within_standard_errors(
+            predictive.logit_mean, draws.mean(0), draws.std(0) / 20_000**0.5
+        )
+        squares = (draws - predictive.logit_mean).square()
+        error = squares.std(0) / 20_000**0.5
+        assert_within_standard_errors(predictive.epistemic_variance, squares.mean(0), error)
+
+
+@pytest.mark.parametrize("covariance", ["diagonal", "low_rank", "shared"])
+@pytest.mark.parametrize("num_classes", [3, 30])
+def test_generative_logits_survive_cancellation_in_single_precision(
+    covariance: str, num_classes: int, generator: torch.Generator
+) -> None:
+    """Features offset by 1,000 and class means 1,000 times wider than the noise."""
+    width = 64
+    exact = ll.GenerativeClassification(width, num_classes, num_data=100, covariance=covariance)
+    means = 1000 + 1000 * torch.randn(num_classes, width, generator=generator)
+    with torch.no_grad():
+        exact.mean.copy_(means.float())
+    exact.covariance.reset_parameters(0.01)
+    target = torch.randint(0, num_classes, (200,), generator=generator)
+    features = exact.mean[target] + torch.randn(200, width, generator=generator)
+    features = features.detach().float()
+    single = ll.GenerativeClassification(
+        width, num_classes, num_data=100, covariance=covariance, dtype=torch.float32
+    )
+    single.load_state_dict(exact.state_dict())
+    got, want = single(features), exact(features.double())
+    assert (got.log_prob(target) - want.log_prob(target)).abs().max() < 1e-3
+    assert (got.log_density() - want.log_density()).abs().max() < 1e-3 * width
+    loss = single(features, target)
+    torch.testing.assert_close(loss.double(), exact(features.double(), target), rtol=1e-4, atol=1e-3)
+
+
+def test_weighted_examples_count_as_repeated_ones(generator: torch.Generator) -> None:
+    features, target = data(generator)
+    counts = torch.randint(0, 3, (T,), generator=generator)
+    again = torch.repeat_interleave(torch.arange(T), counts)
+    for make in (discriminative, generative):
+        head = make(generator)
+        weighted = head.elbo(features, target, counts.double()).bound * T
+        repeated = head.elbo(features[again], target[again]).bound * len(again)
+        torch.testing.assert_close(weighted, repeated)
+
+
+def test_leading_dimensions_are_only_examples(generator: torch.Generator) -> None:
+    features, target = data(generator, 24)
+    for make in (discriminative, generative):
+        head = make(generator, covariance="low_rank")
+        shaped = head(features.reshape(2, 3, 4, N), target.reshape(2, 3, 4))
+        torch.testing.assert_close(shaped, head(features, target))
+        probs = head(features.reshape(2, 3, 4, N)).probs()
+        torch.testing.assert_close(probs.reshape(24, K), head(features).probs())

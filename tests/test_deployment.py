@@ -1,0 +1,391 @@
+"""Compiled, exported, stacked, cast, saved or sharded, a head computes what it computes plainly."""
+
+import copy
+import io
+import pickle
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+from torch.func import functional_call, grad, stack_module_state, vmap
+from torch.testing import assert_close
+from torch.utils import _pytree as pytree
+
+import lastlayer as ll
+from lastlayer.triangular import Triangular
+
+from .cases import BLOCK, CASES, NUM_DATA, PREDICTIVES, derived, gradients, make_examples, make_head
+
+every_case = pytest.mark.parametrize("name", CASES)
+# What a head predicts does not depend on the bound it was trained with.
+every_prediction = pytest.mark.parametrize("name", [name for name in CASES if "tilted" not in name])
+every_predictive = pytest.mark.parametrize("name", PREDICTIVES)
+
+
+@pytest.fixture(autouse=True)
+def _small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Triangular, "BLOCK", BLOCK)
+
+
+@pytest.fixture
+def _fresh_compiler() -> Iterator[None]:
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+def leaves(predictive: ll.Predictive) -> list[Tensor]:
+    return pytree.tree_leaves(predictive)
+
+
+def assert_same_predictive(actual: object, expected: ll.Predictive, **tolerance: float) -> None:
+    assert type(actual) is type(expected)
+    assert_close(leaves(actual), leaves(expected), **tolerance)
+
+
+def assert_identical(actual: object, expected: ll.Predictive) -> None:
+    assert_same_predictive(actual, expected, rtol=0, atol=0)
+
+
+def loss_and_gradients(
+    head: ll.Head, features: Tensor, target: Tensor, call: Callable[..., Tensor] | None = None
+) -> tuple[Tensor, dict[str, Tensor]]:
+    head.zero_grad()
+    loss = (head if call is None else call)(features, target)
+    loss.backward()
+    return loss.detach(), gradients(head)
+
+
+# ------------------------------------------------------------------------ compile and export
+
+
+@every_case
+@pytest.mark.usefixtures("_fresh_compiler")
+def test_compiled_loss_and_its_gradients_equal_eager(name: str) -> None:
+    head = make_head(name)
+    data = make_examples(head, 8)
+    compiled = torch.compile(head, fullgraph=True, backend="aot_eager")
+    assert_close(loss_and_gradients(head, *data, compiled), loss_and_gradients(head, *data))
+
+
+@every_prediction
+@pytest.mark.usefixtures("_fresh_compiler")
+def test_compiled_predictive_equals_eager(name: str) -> None:
+    head = make_head(name)
+    features, _ = make_examples(head, 8)
+    compiled = torch.compile(head, fullgraph=True, backend="aot_eager")
+    with torch.no_grad():
+        assert_same_predictive(compiled(features), head(features))
+
+
+# One case for each type of predictive: inductor generates and compiles C++, seconds per case and
+# tens of seconds for the first; what the cases share is already compared under aot_eager.
+@every_predictive
+@pytest.mark.usefixtures("_fresh_compiler")
+def test_inductor_equals_eager_in_both_calls(name: str) -> None:
+    head = make_head(name)
+    features, target = make_examples(head, 8)
+    compiled = torch.compile(head, fullgraph=True, backend="inductor")
+    actual = loss_and_gradients(head, features, target, compiled)
+    assert_close(actual, loss_and_gradients(head, features, target))
+    with torch.no_grad():
+        assert_same_predictive(compiled(features), head(features))
+
+
+@every_predictive
+@pytest.mark.usefixtures("_fresh_compiler")
+def test_what_a_predictive_computes_is_the_same_inside_a_compiled_graph(name: str) -> None:
+    head = make_head(name)
+    features, target = make_examples(head, 8)
+
+    def call(features: Tensor, target: Tensor) -> dict[str, Tensor]:
+        return derived(head(features), target)
+
+    compiled = torch.compile(call, fullgraph=True, backend="aot_eager")
+    with torch.no_grad():
+        assert_close(compiled(features, target), call(features, target))
+
+
+@every_prediction
+def test_exported_prediction_equals_eager_at_other_batch_sizes(name: str) -> None:
+    head = make_head(name)
+    exported = _export(head, make_examples(head, 8)[0])
+    for size in (1, 5, 20):
+        features, _ = make_examples(head, size, seed=2)
+        assert_same_predictive(exported.module()(features), head(features))
+
+
+@every_predictive
+def test_a_saved_export_predicts_the_same_when_loaded(name: str) -> None:
+    head = make_head(name)
+    file = io.BytesIO()
+    torch.export.save(_export(head, make_examples(head, 8)[0]), file)
+    file.seek(0)
+    loaded = torch.export.load(file).module()
+    features, _ = make_examples(head, 5, seed=2)
+    assert_same_predictive(loaded(features), head(features))
+
+
+class _Deployed(nn.Module):
+    """What a service would export: numbers rather than a predictive."""
+
+    def __init__(self, head: ll.Head) -> None:
+        super().__init__()
+        self.head = head
+
+    def forward(self, features: Tensor, target: Tensor) -> dict[str, Tensor]:
+        return derived(self.head(features), target)
+
+
+@every_predictive
+def test_what_a_predictive_computes_can_be_exported(name: str) -> None:
+    module = _Deployed(make_head(name))
+    exported = _export(module, *make_examples(module.head, 8))
+    data = make_examples(module.head, 5, seed=2)
+    assert_close(exported.module()(*data), module(*data))
+
+
+def _export(module: nn.Module, *inputs: Tensor) -> torch.export.ExportedProgram:
+    batch = torch.export.Dim("batch")
+    return torch.export.export(module, inputs, dynamic_shapes=tuple({0: batch} for _ in inputs))
+
+
+# -------------------------------------------------------------------------------------- vmap
+
+
+@every_case
+def test_stacked_heads_equal_a_loop_over_them(name: str) -> None:
+    heads = [make_head(name, seed) for seed in range(3)]
+    features, target = make_examples(heads[0], 8)
+    state = stack_module_state(heads)  # type: ignore[arg-type]
+    template = copy.deepcopy(heads[0]).to("meta")
+
+    def call(params: dict[str, Tensor], buffers: dict[str, Tensor], *inputs: Tensor) -> Tensor:
+        return functional_call(template, (params, buffers), inputs)
+
+    over_heads = vmap(call, in_dims=(0, 0, None))
+    predictives = over_heads(*state, features)
+    losses = vmap(call, in_dims=(0, 0, None, None))(*state, features, target)
+    slopes = vmap(grad(call), in_dims=(0, 0, None, None))(*state, features, target)
+    for index, head in enumerate(heads):
+        assert_same_predictive(predictives[index], head(features))
+        alone = loss_and_gradients(head, features, target)
+        assert_close((losses[index], {key: slopes[key][index] for key in slopes}), alone)
+
+
+# -------------------------------------------------------------------------------- precision
+
+
+def _error(actual: Tensor, expected: Tensor) -> float:
+    """Largest error relative to the largest entry."""
+    expected = expected.double()
+    return float((actual.double() - expected).abs().max() / expected.abs().max())
+
+
+# An entry of W̄φ or R_kφ is a sum of at most seven products. Rounding both factors and the result
+# to bfloat16 (u = 2⁻⁸) changes it by at most 3u times the sum of the absolute products, which
+# here is up to twice the largest entry; squaring doubles that. The loss adds terms of the same
+# relative accuracy and both signs, hence the same bound on its error over the size of its terms.
+BFLOAT16_ERROR = 12 * 2**-8
+
+
+@every_case
+def test_autocast_agrees_with_single_precision_to_the_accuracy_of_bfloat16(name: str) -> None:
+    head = make_head(name, dtype=torch.float32)
+    features, target = make_examples(head, 8, dtype=torch.float32)
+    loss, slopes = loss_and_gradients(head, features, target)
+    predictive = head(features)
+
+    def cast(features: Tensor, target: Tensor | None = None) -> object:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return head(features, target)
+
+    mixed_loss, mixed_slopes = loss_and_gradients(head, features, target, cast)
+    assert mixed_loss.dtype == torch.float32
+    assert abs(mixed_loss - loss) < BFLOAT16_ERROR * max(1.0, abs(loss))
+    for key in slopes:
+        assert _error(mixed_slopes[key], slopes[key]) < 2 * BFLOAT16_ERROR, key
+    mixed = cast(features)
+    assert type(mixed) is type(predictive)
+    for actual, expected in zip(leaves(mixed), leaves(predictive), strict=True):
+        assert actual.dtype == torch.float32
+        assert _error(actual, expected) < BFLOAT16_ERROR
+
+
+@every_case
+def test_autocast_accepts_the_half_precision_features_of_a_backbone(name: str) -> None:
+    head = make_head(name, dtype=torch.float32)
+    features, target = make_examples(head, 8, dtype=torch.bfloat16)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        loss, predictive = head(features, target), head(features)
+        same_loss, same = head(features.float(), target), head(features.float())
+    assert_close(loss, same_loss)
+    assert_same_predictive(predictive, same)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32], ids=str)
+@every_case
+def test_narrow_heads_agree_with_double_precision_to_their_own_accuracy(
+    name: str, dtype: torch.dtype
+) -> None:
+    # The same (rounded) parameters and data in both, so that only arithmetic differs; the factor
+    # is the one of BFLOAT16_ERROR, over eps = 2u.
+    narrow = make_head(name, dtype=dtype)
+    features, target = make_examples(narrow, 8, dtype=dtype)
+    wide = CASES[name](dtype=torch.float64)
+    wide.load_state_dict(narrow.state_dict())
+    exact_target = target.double() if target.is_floating_point() else target
+    tolerance = 6 * torch.finfo(dtype).eps
+    loss, slopes = loss_and_gradients(narrow, features, target)
+    exact, exact_slopes = loss_and_gradients(wide, features.double(), exact_target)
+    assert loss.dtype == torch.float32
+    assert abs(loss.double() - exact) < tolerance * max(1.0, abs(exact))
+    for key in slopes:
+        assert slopes[key].dtype == dtype
+        assert _error(slopes[key], exact_slopes[key]) < 2 * tolerance, key
+    predictive, expected = narrow(features), wide(features.double())
+    assert type(predictive) is type(expected)
+    for actual, value in zip(leaves(predictive), leaves(expected), strict=True):
+        assert actual.dtype == torch.float32
+        assert _error(actual, value) < tolerance
+
+
+# --------------------------------------------------------------------------- copies and files
+
+
+@every_case
+def test_a_deep_copy_predicts_the_same_and_learns_apart(name: str) -> None:
+    head = make_head(name)
+    features, target = make_examples(head, 8)
+    before = head(features)
+    twin = copy.deepcopy(head)
+    assert_identical(twin(features), before)
+    with torch.no_grad():
+        for tensor in (*twin.parameters(), *twin.buffers()):
+            tensor.add_(1.0)
+    assert_identical(head(features), before)
+
+
+@every_case
+def test_state_travels_exactly_through_state_dicts_and_safetensors(
+    name: str, tmp_path: Path
+) -> None:
+    head = make_head(name)
+    features, target = make_examples(head, 8)
+    save_file(head.state_dict(), tmp_path / "head.safetensors")
+    for state in (head.state_dict(), load_file(tmp_path / "head.safetensors")):
+        other = CASES[name]()
+        other.load_state_dict(state)
+        assert_identical(other(features), head(features))
+        assert_close(other(features, target), head(features, target), rtol=0, atol=0)
+
+
+@every_case
+def test_a_predictive_survives_pickle_and_torch_save_unchanged(name: str) -> None:
+    head = make_head(name)
+    predictive = head(make_examples(head, 8)[0])
+    assert_identical(pickle.loads(pickle.dumps(predictive)), predictive)
+    file = io.BytesIO()
+    torch.save(predictive, file)
+    file.seek(0)
+    with torch.serialization.safe_globals([type(predictive)]):
+        assert_identical(torch.load(file, weights_only=True), predictive)
+
+
+@every_case
+def test_a_pickled_head_predicts_the_same(name: str) -> None:
+    head = make_head(name)
+    features, _ = make_examples(head, 8)
+    assert_identical(pickle.loads(pickle.dumps(head))(features), head(features))
+
+
+# --------------------------------------------------------------------------- predictives as data
+
+
+@every_predictive
+def test_a_predictive_is_a_pytree_of_its_tensors(name: str) -> None:
+    head = make_head(name)
+    predictive = head(make_examples(head, 8)[0])
+    tensors, structure = pytree.tree_flatten(predictive)
+    assert [id(tensor) for tensor in tensors] == [id(tensor) for tensor in vars(predictive).values()]
+    assert_identical(pytree.tree_unflatten(tensors, structure), predictive)
+    doubled = pytree.tree_map(lambda tensor: 2 * tensor, predictive)
+    assert type(doubled) is type(predictive)
+    assert_close(leaves(doubled), [2 * tensor for tensor in tensors])
+
+
+@pytest.mark.parametrize(
+    "index",
+    [2, -1, slice(1, 3), (slice(None), 0), (..., 1), (None, 0), torch.tensor([3, 0, 3])],
+    ids=str,
+)
+@every_predictive
+def test_indexing_a_predictive_is_predicting_for_the_indexed_features(
+    name: str, index: object
+) -> None:
+    head = make_head(name)
+    features, _ = make_examples(head, 4, 2)
+    batch = torch.arange(8).reshape(4, 2)[index]  # type: ignore[index]
+    assert_same_predictive(head(features)[index], head(features.reshape(8, -1)[batch]))
+
+
+@every_predictive
+def test_a_predictive_cannot_be_indexed_beyond_its_batch(name: str) -> None:
+    head = make_head(name)
+    predictive = head(make_examples(head, 4)[0])
+    with pytest.raises(IndexError, match="2 indices for a batch of shape"):
+        predictive[0, 0]
+
+
+@every_predictive
+def test_moving_and_detaching_a_predictive_does_so_to_every_tensor(name: str) -> None:
+    head = make_head(name)
+    predictive = head(make_examples(head, 8)[0])
+    assert any(tensor.requires_grad for tensor in leaves(predictive))
+    single = predictive.to(torch.float32)
+    assert type(single) is type(predictive)
+    assert_close(leaves(single), [tensor.float() for tensor in leaves(predictive)], rtol=0, atol=0)
+    detached = predictive.detach()
+    assert not any(tensor.requires_grad for tensor in leaves(detached))
+    assert_identical(detached, predictive)
+    assert all(tensor.is_meta for tensor in leaves(predictive.to("meta")))
+    assert_identical(predictive.cpu(), predictive)
+
+
+# -------------------------------------------------------------------------------- meta device
+
+
+@every_case
+def test_a_meta_head_has_the_shapes_of_a_real_one_and_starts_the_same(name: str) -> None:
+    with torch.device("meta"):
+        in_context = CASES[name]()
+    for head in (CASES[name](device="meta"), in_context):
+        tensors = {**dict(head.named_parameters()), **dict(head.named_buffers())}
+        assert all(tensor.is_meta for tensor in tensors.values())
+        torch.manual_seed(3)
+        real = CASES[name]()
+        features, target = make_examples(real, 8)
+        assert head(features.to("meta"), target.to("meta")).shape == ()
+        head.to_empty(device="cpu")
+        with torch.no_grad():
+            for parameter in head.parameters():
+                parameter.fill_(float("nan"))  # whatever was in memory
+        torch.manual_seed(3)
+        head.reset_parameters()
+        assert_identical(head(features), real(features))
+        assert_close(head(features, target), real(features, target), rtol=0, atol=0)
+
+
+@every_case
+def test_resetting_every_module_that_can_be_starts_a_head_anew(name: str) -> None:
+    torch.manual_seed(3)
+    expected = CASES[name]().state_dict()
+    head = make_head(name)
+    torch.manual_seed(3)
+    for module in head.modules():
+        if hasattr(module, "reset_parameters"):
+            module.reset_parameters()
+    assert_close(head.state_dict(), expected)
