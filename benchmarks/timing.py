@@ -8,7 +8,8 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-SLICE = 0.05  # seconds a side runs before it is the other's turn (at least one call)
+SLICE = 0.05  # seconds a side runs before it is the other's turn (at least one call),
+SHARE = 0.1  # or this much of the slowest side's step, so that the fast side is called often
 MAX_CALLS = 200  # of one side in one turn
 
 
@@ -44,11 +45,12 @@ def interleave(
     Returns:
         The time of every call, by name. One call of each before the first turn is not counted.
     """
-    calls = {}
+    durations = {}
     for name, step in steps.items():
         once = _time(step)  # warm-up: libraries, caches, the allocator
-        once = min(once, _time(step)) if once < 1 else once
-        calls[name] = max(1, min(MAX_CALLS, int(SLICE / once)))
+        durations[name] = min(once, _time(step)) if once < 1 else once
+    turn = max(SLICE, SHARE * max(durations.values()))
+    calls = {name: max(1, min(MAX_CALLS, int(turn / once))) for name, once in durations.items()}
     measured: dict[str, list[float]] = {name: [] for name in steps}
     start, rounds = time.perf_counter(), 0
     while rounds < min_rounds or time.perf_counter() - start < seconds:

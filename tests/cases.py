@@ -56,6 +56,7 @@ PREDICTIVES = [
 
 def make_head(name: str, seed: int = 0, **factory: object) -> ll.Head:
     """The head of a case, with every parameter and count away from its start."""
+    torch.manual_seed(seed)  # the same start in every process
     head = CASES[name](**factory)
     generator = torch.Generator().manual_seed(seed)
     randomize(head, generator)

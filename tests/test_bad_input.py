@@ -265,7 +265,10 @@ ERRORS: list[tuple[str, list[Callable[[], object]], type[Exception], str]] = [
     ),
     (
         "an interval level outside (0, 1)",
-        [lambda: regression()(features()).interval(95), lambda: regression()(features()).interval(0)],
+        [
+            lambda: regression()(features()).interval(95),
+            lambda: regression()(features()).interval(0),
+        ],
         ValueError,
         "0.9 is 90 percent",
     ),

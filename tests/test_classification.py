@@ -28,7 +28,9 @@ def data(generator: torch.Generator, count: int = T) -> tuple[Tensor, Tensor]:
     return means[target] + torch.randn(count, N, generator=generator), target
 
 
-def discriminative(generator: torch.Generator, **options: object) -> ll.DiscriminativeClassification:
+def discriminative(
+    generator: torch.Generator, **options: object
+) -> ll.DiscriminativeClassification:
     options = {"prior": PRIOR, "num_data": T, **options}
     head = ll.DiscriminativeClassification(N, K, **options)  # type: ignore[arg-type]
     randomize(head, generator)
@@ -119,7 +121,9 @@ def test_tilted_bound_has_the_gradient_of_its_value_at_the_optimum(
             step[index] = 1e-4
             sides = []
             for sign in (1, -1):
-                inputs = [t.detach() + (sign * step if t is tensor else 0) for t in (mean, variance)]
+                inputs = [
+                    t.detach() + (sign * step if t is tensor else 0) for t in (mean, variance)
+                ]
                 sides.append(functional.tilted_bound(inputs[0], inputs[1], target).sum())
             numeric = (sides[0] - sides[1]) / 2e-4
             torch.testing.assert_close(gradient[index], numeric, rtol=1e-3, atol=1e-4)
@@ -352,7 +356,9 @@ def test_sampled_class_densities_average_to_the_predictive(
     features, _ = data(generator, 3)
     head = generative(generator, noise=noise, covariance="low_rank")
     with torch.no_grad():
-        draws = torch.stack([head.sample_function(generator)(features).exp() for _ in range(20_000)])
+        draws = torch.stack(
+            [head.sample_function(generator)(features).exp() for _ in range(20_000)]
+        )
         mean, error = draws.mean(0), draws.std(0) / 20_000**0.5
         assert_within_standard_errors(head(features).log_joint.exp(), mean, error)
 
@@ -394,7 +400,9 @@ def test_generative_logits_survive_cancellation_in_single_precision(
     assert (got.log_prob(target) - want.log_prob(target)).abs().max() < 1e-3
     assert (got.log_density() - want.log_density()).abs().max() < 1e-3 * width
     loss = single(features, target)
-    torch.testing.assert_close(loss.double(), exact(features.double(), target), rtol=1e-4, atol=1e-3)
+    torch.testing.assert_close(
+        loss.double(), exact(features.double(), target), rtol=1e-4, atol=1e-3
+    )
 
 
 def test_weighted_examples_count_as_repeated_ones(generator: torch.Generator) -> None:

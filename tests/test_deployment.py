@@ -3,8 +3,9 @@
 import copy
 import io
 import pickle
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -179,44 +180,45 @@ def test_stacked_heads_equal_a_loop_over_them(name: str) -> None:
 # -------------------------------------------------------------------------------- precision
 
 
-def _error(actual: Tensor, expected: Tensor) -> float:
-    """Largest error relative to the largest entry."""
-    expected = expected.double()
-    return float((actual.double() - expected).abs().max() / expected.abs().max())
+def assert_near(actual: Sequence[Tensor], expected: Sequence[Tensor], tolerance: float) -> None:
+    """Errors are small relative to the largest value of all, or to one if all are smaller.
+
+    Sums of terms of both signs lose digits relative to the terms, not to themselves.
+    """
+    size = max(1.0, *(float(value.detach().abs().max()) for value in expected))
+    for value, exact in zip(actual, expected, strict=True):
+        assert_close(value.double(), exact.double(), rtol=0, atol=tolerance * size)
 
 
 # An entry of W̄φ or R_kφ is a sum of at most seven products. Rounding both factors and the result
 # to bfloat16 (u = 2⁻⁸) changes it by at most 3u times the sum of the absolute products, which
-# here is up to twice the largest entry; squaring doubles that. The loss adds terms of the same
-# relative accuracy and both signs, hence the same bound on its error over the size of its terms.
-BFLOAT16_ERROR = 12 * 2**-8
+# is seldom more than twice the largest entry; squaring doubles that. Losses are
+# averages of such entries, gradients through as many roundings again.
+ROUNDINGS = 12
 
 
 @every_case
 def test_autocast_agrees_with_single_precision_to_the_accuracy_of_bfloat16(name: str) -> None:
     head = make_head(name, dtype=torch.float32)
     features, target = make_examples(head, 8, dtype=torch.float32)
-    loss, slopes = loss_and_gradients(head, features, target)
-    predictive = head(features)
+    tolerance = ROUNDINGS * torch.finfo(torch.bfloat16).eps / 2
 
-    def cast(features: Tensor, target: Tensor | None = None) -> object:
+    def cast(*inputs: Tensor) -> Any:
         with torch.autocast("cpu", dtype=torch.bfloat16):
-            return head(features, target)
+            return head(*inputs)
 
-    mixed_loss, mixed_slopes = loss_and_gradients(head, features, target, cast)
-    assert mixed_loss.dtype == torch.float32
-    assert abs(mixed_loss - loss) < BFLOAT16_ERROR * max(1.0, abs(loss))
-    for key in slopes:
-        assert _error(mixed_slopes[key], slopes[key]) < 2 * BFLOAT16_ERROR, key
-    mixed = cast(features)
-    assert type(mixed) is type(predictive)
-    for actual, expected in zip(leaves(mixed), leaves(predictive), strict=True):
-        assert actual.dtype == torch.float32
-        assert _error(actual, expected) < BFLOAT16_ERROR
+    loss, slopes = loss_and_gradients(head, features, target, cast)
+    expected, expected_slopes = loss_and_gradients(head, features, target)
+    assert_near([loss], [expected], tolerance)
+    assert_near(list(slopes.values()), list(expected_slopes.values()), 2 * tolerance)
+    predictive, exact = cast(features), head(features)
+    assert type(predictive) is type(exact)
+    assert_near(leaves(predictive), leaves(exact), tolerance)
+    assert {tensor.dtype for tensor in (loss, *leaves(predictive))} == {torch.float32}
 
 
 @every_case
-def test_autocast_accepts_the_half_precision_features_of_a_backbone(name: str) -> None:
+def test_autocast_takes_the_half_precision_features_of_a_backbone(name: str) -> None:
     head = make_head(name, dtype=torch.float32)
     features, target = make_examples(head, 8, dtype=torch.bfloat16)
     with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -231,26 +233,21 @@ def test_autocast_accepts_the_half_precision_features_of_a_backbone(name: str) -
 def test_narrow_heads_agree_with_double_precision_to_their_own_accuracy(
     name: str, dtype: torch.dtype
 ) -> None:
-    # The same (rounded) parameters and data in both, so that only arithmetic differs; the factor
-    # is the one of BFLOAT16_ERROR, over eps = 2u.
-    narrow = make_head(name, dtype=dtype)
-    features, target = make_examples(narrow, 8, dtype=dtype)
-    wide = CASES[name](dtype=torch.float64)
+    # the same (rounded) parameters and data in both, so that only arithmetic differs
+    narrow, wide = make_head(name, dtype=dtype), CASES[name](dtype=torch.float64)
     wide.load_state_dict(narrow.state_dict())
+    features, target = make_examples(narrow, 8, dtype=dtype)
     exact_target = target.double() if target.is_floating_point() else target
-    tolerance = 6 * torch.finfo(dtype).eps
+    tolerance = ROUNDINGS * torch.finfo(dtype).eps / 2
     loss, slopes = loss_and_gradients(narrow, features, target)
     exact, exact_slopes = loss_and_gradients(wide, features.double(), exact_target)
-    assert loss.dtype == torch.float32
-    assert abs(loss.double() - exact) < tolerance * max(1.0, abs(exact))
-    for key in slopes:
-        assert slopes[key].dtype == dtype
-        assert _error(slopes[key], exact_slopes[key]) < 2 * tolerance, key
+    assert_near([loss], [exact], tolerance)
+    assert_near(list(slopes.values()), list(exact_slopes.values()), 2 * tolerance)
     predictive, expected = narrow(features), wide(features.double())
     assert type(predictive) is type(expected)
-    for actual, value in zip(leaves(predictive), leaves(expected), strict=True):
-        assert actual.dtype == torch.float32
-        assert _error(actual, value) < tolerance
+    assert_near(leaves(predictive), leaves(expected), tolerance)
+    assert {tensor.dtype for tensor in slopes.values()} == {dtype}
+    assert {tensor.dtype for tensor in (loss, *leaves(predictive))} == {torch.float32}
 
 
 # --------------------------------------------------------------------------- copies and files
@@ -310,7 +307,9 @@ def test_a_predictive_is_a_pytree_of_its_tensors(name: str) -> None:
     head = make_head(name)
     predictive = head(make_examples(head, 8)[0])
     tensors, structure = pytree.tree_flatten(predictive)
-    assert [id(tensor) for tensor in tensors] == [id(tensor) for tensor in vars(predictive).values()]
+    assert [id(tensor) for tensor in tensors] == [
+        id(tensor) for tensor in vars(predictive).values()
+    ]
     assert_identical(pytree.tree_unflatten(tensors, structure), predictive)
     doubled = pytree.tree_map(lambda tensor: 2 * tensor, predictive)
     assert type(doubled) is type(predictive)

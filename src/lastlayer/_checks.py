@@ -19,7 +19,9 @@ def check_choice(name: str, value: object, choices: Iterable[str]) -> None:
     if value in choices:
         return
     near = difflib.get_close_matches(str(value), choices, n=1)
-    hint = f"did you mean {near[0]!r}?" if near else f"choose one of {', '.join(map(repr, choices))}"
+    hint = (
+        f"did you mean {near[0]!r}?" if near else f"choose one of {', '.join(map(repr, choices))}"
+    )
     raise ValueError(f"{name} must be one of {choices}, got {value!r}; {hint}")
 
 

@@ -11,7 +11,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .softmax import expected_entropy_of_softmax, expected_softmax, tilted_coefficients
+from .softmax import expected_entropy_of_softmax as expected_entropy_of_softmax
+from .softmax import expected_log_softmax as expected_log_softmax
+from .softmax import expected_softmax as expected_softmax
+from .softmax import tilted_coefficients as tilted_coefficients
 
 LOG_2PI = math.log(2 * math.pi)
 
@@ -27,25 +30,22 @@ def at_least_float32(tensor: Tensor) -> Tensor:
 # ------------------------------------------------------------------------------- regression
 
 
-def expected_gaussian_log_density(
-    whitened_error: Tensor, scaled_quadratic: Tensor, log_precision_scale: Tensor
-) -> Tensor:
+def expected_gaussian_log_density(squares: Tensor, log_precision_scale: Tensor) -> Tensor:
     r"""Expected log-likelihood under a Gaussian last layer (paper, theorem 1 and appendix A).
 
     $$E_q[\log N(y|W\phi,\Sigma)] = \log N(y|\bar W\phi,\Sigma)
       - \tfrac12\operatorname{tr}(\Sigma^{-1}\operatorname{Cov}(W\phi))$$
 
     Args:
-        whitened_error: Lᵀ(y − W̄φ) with Σ⁻¹ = LLᵀ, (*batch, K).
-        scaled_quadratic: the terms of the trace, φᵀS_kφ (Σ⁻¹)_kk if the rows of W are
-            independent of the noise and φᵀS_kφ if their covariance is Σ, (*batch, K).
-        log_precision_scale: log L_kk, (K,).
+        squares: the terms of (y − W̄φ)ᵀΣ⁻¹(y − W̄φ) + tr(Σ⁻¹ Cov(Wφ)), (*batch, K); the trace
+            has φᵀS_kφ (Σ⁻¹)_kk if the rows of W are independent of the noise, and φᵀS_kφ if
+            their covariance is Σ.
+        log_precision_scale: log L_kk with Σ⁻¹ = LLᵀ, (K,).
 
     Returns:
         One term per output, (*batch, K); their sum is the bound. With diagonal Σ each term is
         that output's own expected log-likelihood.
     """
-    squares = torch.addcmul(scaled_quadratic, whitened_error, whitened_error)
     return torch.add(log_precision_scale - 0.5 * LOG_2PI, squares, alpha=-0.5)
 
 
@@ -67,8 +67,9 @@ def gaussian_kl(
     Returns:
         The sum over outputs, ().
     """
-    constant = trace.numel() * num_features * (math.log(prior_variance) - 1)
-    return 0.5 * ((squared_mean + trace.sum()) / prior_variance - logdet.sum() + constant)
+    constant = 0.5 * trace.numel() * num_features * (math.log(prior_variance) - 1)
+    total = torch.sub(squared_mean + trace.sum(), logdet.sum(), alpha=prior_variance)
+    return torch.add(constant, total, alpha=0.5 / prior_variance)
 
 
 def inverse_wishart_log_density(
@@ -107,7 +108,7 @@ def jensen_bound(logit_mean: Tensor, logit_variance: Tensor, target: Tensor) -> 
     Returns:
         One value per example, (*batch,).
     """
-    upper = torch.add(logit_mean, logit_variance, alpha=0.5).logsumexp(-1)
+    upper = (logit_mean + 0.5 * logit_variance).logsumexp(-1)
     return _pick(logit_mean, target) - upper
 
 
@@ -223,7 +224,7 @@ def gaussian_log_densities(features: Tensor, mean: Tensor, precision: GaussianPr
     linear = precision.diagonal * centered_mean  # (K, N)
     normalizer = 0.5 * (precision.logdet - num_features * LOG_2PI)  # (K,)
     bias = normalizer - 0.5 * (linear * centered_mean).sum(-1)
-    densities = torch.addmm(bias, centered.square(), precision.diagonal.mT, alpha=-0.5)
+    densities = torch.addmm(bias, -0.5 * centered.square(), precision.diagonal.mT)
     densities = torch.addmm(densities, centered, linear.mT)
     if precision.factor is not None:
         rank = precision.factor.shape[1]
@@ -252,5 +253,5 @@ def _refinement(
         factor = precision.factor.detach()
         chosen = F.embedding(likely, factor.flatten(1)).unflatten(-1, factor.shape[1:])
         quadratic = quadratic - (chosen @ error.unsqueeze(-1)).square().sum((-2, -1))
-    exact = normalizer.take(likely) - 0.5 * quadratic
+    exact = F.embedding(likely, normalizer.unsqueeze(-1)).squeeze(-1) - 0.5 * quadratic
     return torch.zeros_like(densities).scatter(-1, likely, exact - approximate)

@@ -1,6 +1,7 @@
 """Noise covariances Σ, parameterised by their precision Σ⁻¹ = LLᵀ (paper, appendix C)."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -34,6 +35,10 @@ class Noise(nn.Module, ABC):
     @abstractmethod
     def color(self, vectors: Tensor) -> Tensor:
         """L⁻ᵀx, the inverse of `whiten`: of covariance Σ if x has unit covariance."""
+
+    @abstractmethod
+    def squares(self, error: Tensor, quadratic: Tensor) -> Tensor:
+        """Terms of eᵀΣ⁻¹e + tr(Σ⁻¹ diag(q)), (*batch, size), for error and quadratic alike."""
 
     @abstractmethod
     def precision_diagonal(self) -> Tensor:
@@ -91,6 +96,10 @@ class DiagonalNoise(Noise):
         """x σ."""
         return vectors * (-self.negative_log_stddev).exp()
 
+    def squares(self, error: Tensor, quadratic: Tensor) -> Tensor:
+        """(e² + q) / σ²."""
+        return torch.addcmul(quadratic, error, error) * self.precision_diagonal()
+
     def precision_diagonal(self) -> Tensor:
         """1 / σ², (size,)."""
         return (2 * self.negative_log_stddev).exp()
@@ -131,6 +140,7 @@ class DenseNoise(Noise):
 
     def whiten(self, vectors: Tensor) -> Tensor:
         """R x."""
+        vectors = vectors.to(self.factor.log_diagonal.dtype)
         return torch.cat(list(self.factor.products(vectors)), -1).squeeze(-2)
 
     def color(self, vectors: Tensor) -> Tensor:
@@ -141,6 +151,11 @@ class DenseNoise(Noise):
 
     def _upper(self) -> Tensor:
         return at_least_float32(self.factor.dense().squeeze(0))
+
+    def squares(self, error: Tensor, quadratic: Tensor) -> Tensor:
+        """(Re)² + q (RᵀR)_kk."""
+        white = self.whiten(error)
+        return torch.addcmul(quadratic * self.precision_diagonal(), white, white)
 
     def precision_diagonal(self) -> Tensor:
         """Diagonal of RᵀR, (size,)."""
@@ -168,4 +183,4 @@ class DenseNoise(Noise):
         self.factor.assign(torch.linalg.cholesky(precision, upper=True).unsqueeze(0))
 
 
-NOISES: dict[str, type[Noise]] = {"diagonal": DiagonalNoise, "dense": DenseNoise}
+NOISES: dict[str, Callable[..., Noise]] = {"diagonal": DiagonalNoise, "dense": DenseNoise}

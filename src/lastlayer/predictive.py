@@ -9,8 +9,9 @@ noise (aleatoric, does not) are kept apart.
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, TypeVar
 
 import torch
@@ -18,8 +19,13 @@ from torch import Tensor
 from torch.distributions import Categorical, Distribution, Independent, MultivariateNormal, Normal
 from torch.utils import _pytree as pytree
 
-from . import functional
 from ._checks import check_labels, check_target
+from .functional import (
+    LOG_2PI,
+    expected_entropy_of_softmax,
+    expected_log_softmax,
+    expected_softmax,
+)
 
 Self = TypeVar("Self", bound="Predictive")
 
@@ -44,8 +50,15 @@ class Predictive:
     def __getitem__(self: Self, index: Any) -> Self:
         """The predictive of some of the examples; indexes the leading dimensions."""
         index = index if isinstance(index, tuple) else (index,)
-        if len([entry for entry in index if entry is not None]) > len(self.batch_shape):
+        free = len(self.batch_shape) - sum(
+            entry is not None and entry is not ... for entry in index
+        )
+        if free < 0:
             raise IndexError(f"{len(index)} indices for a batch of shape {tuple(self.batch_shape)}")
+        for position, entry in enumerate(index):
+            if entry is ...:  # the rest of the batch, not of the tensors
+                index = index[:position] + (slice(None),) * free + index[position + 1 :]
+                break
         return type(self)(*(tensor[index] for tensor in self._tensors()))
 
     def __len__(self) -> int:
@@ -91,19 +104,14 @@ class _Gaussian(Predictive):
     mean: Tensor
 
     @property
+    @abstractmethod
     def variance(self) -> Tensor:
         """Variance of each target, weights and noise together, (*batch, K)."""
-        return self.epistemic_variance + self.noise_variance
 
     @property
     def stddev(self) -> Tensor:
         """Standard deviation of each target, (*batch, K)."""
         return self.variance.sqrt()
-
-    @property
-    def covariance(self) -> Tensor:
-        """Joint covariance of the targets of an example, (*batch, K, K)."""
-        return self.epistemic_covariance + self.noise_covariance
 
     def interval(self, level: float = 0.9) -> tuple[Tensor, Tensor]:
         """Lower and upper end of the central interval of each target, (*batch, K) each."""
@@ -136,6 +144,16 @@ class GaussianPredictive(_Gaussian):
     noise_variance: Tensor
 
     @property
+    def variance(self) -> Tensor:
+        """Variance of each target, weights and noise together, (*batch, K)."""
+        return self.epistemic_variance + self.noise_variance
+
+    @property
+    def covariance(self) -> Tensor:
+        """Joint covariance of the targets of an example, (*batch, K, K)."""
+        return self.variance.diag_embed()
+
+    @property
     def epistemic_covariance(self) -> Tensor:
         """Covariance due to the weights, (*batch, K, K)."""
         return self.epistemic_variance.diag_embed()
@@ -149,11 +167,11 @@ class GaussianPredictive(_Gaussian):
         """Log-density of the targets, joint over outputs, (*batch,)."""
         variance = self.variance
         squares = (self._target(target) - self.mean).square() / variance
-        return -0.5 * (squares + variance.log() + functional.LOG_2PI).sum(-1)
+        return -0.5 * (squares + variance.log() + LOG_2PI).sum(-1)
 
     def entropy(self) -> Tensor:
         """Differential entropy of the targets in nats, (*batch,)."""
-        return 0.5 * (self.variance.log() + functional.LOG_2PI + 1).sum(-1)
+        return 0.5 * (self.variance.log() + LOG_2PI + 1).sum(-1)
 
     def mutual_information(self) -> Tensor:
         """What observing the target would tell about the weights, in nats, (*batch,)."""
@@ -185,6 +203,16 @@ class MultivariateGaussianPredictive(_Gaussian):
     noise_covariance: Tensor
 
     @property
+    def variance(self) -> Tensor:
+        """Variance of each target, weights and noise together, (*batch, K)."""
+        return self.covariance.diagonal(dim1=-2, dim2=-1)
+
+    @property
+    def covariance(self) -> Tensor:
+        """Joint covariance of the targets of an example, (*batch, K, K)."""
+        return self.epistemic_covariance + self.noise_covariance
+
+    @property
     def epistemic_variance(self) -> Tensor:
         """Variance due to the weights, (*batch, K)."""
         return self.epistemic_covariance.diagonal(dim1=-2, dim2=-1)
@@ -200,11 +228,11 @@ class MultivariateGaussianPredictive(_Gaussian):
         error = (self._target(target) - self.mean).unsqueeze(-1)
         white = torch.linalg.solve_triangular(factor, error, upper=False).squeeze(-1)
         logdet = 2 * factor.diagonal(dim1=-2, dim2=-1).log()
-        return -0.5 * (white.square() + logdet + functional.LOG_2PI).sum(-1)
+        return -0.5 * (white.square() + logdet + LOG_2PI).sum(-1)
 
     def entropy(self) -> Tensor:
         """Differential entropy of the targets in nats, (*batch,)."""
-        constant = self.mean.shape[-1] * (functional.LOG_2PI + 1)
+        constant = self.mean.shape[-1] * (LOG_2PI + 1)
         return 0.5 * (torch.linalg.slogdet(self.covariance).logabsdet + constant)
 
     def mutual_information(self) -> Tensor:
@@ -296,9 +324,35 @@ class DiscriminativePredictive(_Classes):
     ) -> Tensor:
         """Class probabilities E[softmax(z)], (*batch, K); quadrature unless samples are asked."""
         if num_samples is None:
-            return functional.expected_softmax(self.logit_mean, self.logit_variance)
+            return expected_softmax(self.logit_mean, self.logit_variance)
         logits = self.sample_logits((num_samples,), generator)
         return logits.softmax(-1).mean(0)
+
+    def log_probs(self) -> Tensor:
+        """Logarithms of the class probabilities, by quadrature, (*batch, K)."""
+        return expected_log_softmax(self.logit_mean, self.logit_variance)
+
+    def mutual_information(
+        self, num_samples: int | None = None, generator: torch.Generator | None = None
+    ) -> Tensor:
+        """What observing the label would tell about the weights, in nats, (*batch,).
+
+        H(E p(y|W)) − E H(p(y|W)), where p(y|W) includes the label noise. Without samples both
+        expectations are quadratures, and the label noise shrinks the logits of given weights as
+        in probit regression, which is good to 0.02 nats for σ² up to 0.3.
+        """
+        if num_samples is None:
+            num_classes = self.logit_mean.shape[-1]
+            against_others = num_classes / (num_classes - 1) * self.noise_variance
+            shrinkage = (1 + math.pi / 8 * against_others).rsqrt()
+            conditional = expected_entropy_of_softmax(
+                shrinkage * self.logit_mean, shrinkage.square() * self.epistemic_variance
+            )
+            return (self.entropy() - conditional).clamp(min=0)
+        weights_only = replace(self, noise_variance=torch.zeros_like(self.noise_variance))
+        logits = weights_only.sample_logits((num_samples,), generator)
+        probs = expected_softmax(logits, self.noise_variance.expand_as(logits))
+        return _entropy(probs.mean(0)) - _entropy(probs).mean(0)
 
     def sample_logits(
         self, sample_shape: Sequence[int] = (), generator: torch.Generator | None = None

@@ -3,6 +3,7 @@
 import math
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 # Standard Gumbel noise as a mixture of six normals, (weight, mean, standard deviation); least
@@ -18,6 +19,7 @@ _GUMBEL_MIXTURE = (
 )
 _EULER = 0.5772156649015329
 
+
 def _noisy_log_cdf(value: Tensor, variance: Tensor) -> Tensor:
     """Log distribution function of N(0, variance) + Gumbel, cut off at 1e-30."""
     total = torch.zeros_like(value)
@@ -27,8 +29,8 @@ def _noisy_log_cdf(value: Tensor, variance: Tensor) -> Tensor:
     return total.clamp_min(1e-30).log()
 
 
-def _noisy_density(value: Tensor, variance: Tensor) -> Tensor:
-    """Density of N(0, variance) + Gumbel.
+def _noisy_log_density(value: Tensor, variance: Tensor) -> Tensor:
+    """Log-density of N(0, variance) + Gumbel.
 
     From the tilt f(x) = exp(v/2 − x) F(x − v), which has the exponential right tail and makes
     f/F = exp(−x) exact at v = 0 however coarse the mixture; but where x < v that is an
@@ -40,41 +42,56 @@ def _noisy_density(value: Tensor, variance: Tensor) -> Tensor:
         centred = (location - value) * inverse_scale
         tilted = tilted + weight / 2 * torch.erfc(centred + variance * inverse_scale)
         direct = direct + weight / math.sqrt(math.pi) * inverse_scale * torch.exp(-centred.square())
-    tilt = (variance / 2 - value).clamp_max(20).exp()
-    return torch.where((variance > 4) & (value < variance), direct, tilt * tilted)
+    tilt = variance / 2 - value + tilted.clamp_min(1e-30).log()
+    return torch.where((variance > 4) & (value < variance), direct.clamp_min(1e-30).log(), tilt)
 
 
-def _maximum_nodes(
-    mean: Tensor, variance: Tensor, num_nodes: int, num_coarse: int = 16
-) -> tuple[Tensor, Tensor]:
+def _maximum_nodes(mean: Tensor, variance: Tensor, num_nodes: int) -> tuple[Tensor, Tensor]:
     """Trapezoid nodes and weights, (*batch, num_nodes, 1), where max_k(z_k + Gumbel_k) lives.
 
-    Nodes are t(y) = q₀ + A(exp(by) − 1) for y equally spaced, matched to the quantiles of the
-    maximum at y = −3, 0, 3 standard normal deviations, so that the integrand is close to a
-    standard normal density in y.
+    Nodes t(y) are equally spaced in y, where P(maximum < t(y)) is about the standard normal
+    distribution function of y, so that the integrand is close to a normal density in y whatever
+    the means and variances. t(y) interpolates a coarse grid with logistically rounded corners.
     """
     # one class cannot hold the maximum below `lowest`, nor the best of many above `highest`
     lowest = (mean + _EULER - (7 + 12 * variance).sqrt()).amax(-1, keepdim=True)
     highest = (mean + _EULER + (169 + 26 * variance).sqrt()).amax(-1, keepdim=True)
-    fraction = torch.linspace(0, 1, num_coarse, dtype=mean.dtype, device=mean.device)
+    fraction = torch.linspace(0, 1, 16, dtype=mean.dtype, device=mean.device)
     coarse = lowest + (highest - lowest) * fraction * (0.2 + 0.8 * fraction)
     values = coarse.unsqueeze(-1) - mean.unsqueeze(-2)
     cdf = _noisy_log_cdf(values, variance.unsqueeze(-2)).sum(-1).exp()
-    normal = torch.special.ndtri(cdf.clamp(1e-6, 1 - 1e-6))  # (*batch, num_coarse)
+    normal = torch.special.ndtri(cdf.clamp(1e-6, 1 - 1e-6))  # (*batch, coarse)
 
-    def quantile(deviations: float) -> Tensor:
-        step = normal[..., 1:] - normal[..., :-1]
-        share = ((deviations - normal[..., :-1]) / step.clamp_min(1e-6)).clamp(0, 1)
-        return coarse[..., :1] + (share * coarse.diff(dim=-1)).sum(-1, keepdim=True)
-
-    lower, middle, upper = quantile(-3.0), quantile(0.0), quantile(3.0)
-    rate = ((upper - middle) / (middle - lower)).log() / 3
-    rate = torch.where(rate.abs() < 0.01, 0.01, rate)  # the map is linear there
-    amplitude = (upper - middle) / torch.expm1(3 * rate)
+    step, rise = coarse.diff(dim=-1), normal.diff(dim=-1)
+    inside = rise > 1e-3  # not cut off at 1e-6
+    slope = torch.where(inside, step / rise.clamp_min(1e-3), 0)
+    start = coarse[..., :1] + torch.where(normal[..., 1:] < -4.75, step, 0).sum(-1, keepdim=True)
+    first, bends = slope[..., :1], slope.diff(dim=-1).unsqueeze(-2)
     deviations = torch.linspace(-5.5, 5.5, num_nodes, dtype=mean.dtype, device=mean.device)
-    nodes = middle + amplitude * torch.expm1(rate * deviations)
-    weights = amplitude * rate * torch.exp(rate * deviations) * ((5.5 + 5.5) / (num_nodes - 1))
-    return nodes.unsqueeze(-1), weights.unsqueeze(-1)
+    corner = (deviations.unsqueeze(-1) - normal[..., None, 1:-1]) * 2
+    nodes = start + first * (deviations - normal[..., :1])
+    nodes = nodes + (bends * F.softplus(corner)).sum(-1) / 2
+    weights = first + (bends * corner.sigmoid()).sum(-1)
+    return nodes.unsqueeze(-1), weights.unsqueeze(-1) * (11 / (num_nodes - 1))
+
+
+def expected_log_softmax(mean: Tensor, variance: Tensor, num_nodes: int = 24) -> Tensor:
+    r"""Logarithm of `expected_softmax`, which keeps its digits where probabilities underflow.
+
+    Args:
+        mean: Mean of the logits, (*batch, K).
+        variance: Variance of the logits, (*batch, K).
+        num_nodes: Points of the trapezoid rule.
+
+    Returns:
+        Log-probabilities, (*batch, K).
+    """
+    nodes, weights = _maximum_nodes(mean.detach(), variance.detach(), num_nodes)
+    value = nodes - mean.unsqueeze(-2)  # (*batch, num_nodes, K)
+    log_cdf = _noisy_log_cdf(value, variance.unsqueeze(-2))
+    log_density = _noisy_log_density(value, variance.unsqueeze(-2))
+    others = log_cdf.sum(-1, keepdim=True) - log_cdf
+    return (weights.log() + log_density + others).logsumexp(-2).log_softmax(-1)
 
 
 def expected_softmax(mean: Tensor, variance: Tensor, num_nodes: int = 24) -> Tensor:
@@ -86,7 +103,8 @@ def expected_softmax(mean: Tensor, variance: Tensor, num_nodes: int = 24) -> Ten
     $$E[\mathrm{softmax}_k(z)] = \int f_k(t) \prod_{j \ne k} F_j(t) \, dt$$
 
     exactly. F_k is closed form once the Gumbel is a mixture of normals (Frühwirth-Schnatter and
-    Frühwirth, 2007). Errors are below 5e-4, typically 1e-5; exact at variance 0.
+    Frühwirth, 2007). The error is below 1e-4 for variances within three decades of each other,
+    1e-5 on average, and nothing but rounding at variance 0.
 
     Args:
         mean: Mean of the logits, (*batch, K).
@@ -96,13 +114,7 @@ def expected_softmax(mean: Tensor, variance: Tensor, num_nodes: int = 24) -> Ten
     Returns:
         Probabilities, (*batch, K).
     """
-    nodes, weights = _maximum_nodes(mean.detach(), variance.detach(), num_nodes)
-    value = nodes - mean.unsqueeze(-2)  # (*batch, num_nodes, K)
-    log_cdf = _noisy_log_cdf(value, variance.unsqueeze(-2))
-    density = _noisy_density(value, variance.unsqueeze(-2))
-    others = (log_cdf.sum(-1, keepdim=True) - log_cdf).exp()
-    probability = (weights * density * others).sum(-2)
-    return probability / probability.sum(-1, keepdim=True)
+    return expected_log_softmax(mean, variance, num_nodes).exp()
 
 
 def expected_entropy_of_softmax(mean: Tensor, variance: Tensor, num_nodes: int = 24) -> Tensor:
@@ -125,18 +137,58 @@ def expected_entropy_of_softmax(mean: Tensor, variance: Tensor, num_nodes: int =
     nodes, weights = _maximum_nodes(mean.detach(), variance.detach(), num_nodes)
     value = nodes - mean.unsqueeze(-2)
     log_cdf = _noisy_log_cdf(value, variance.unsqueeze(-2))
-    density = _noisy_density(value, variance.unsqueeze(-2))
-    hazard = density * (-log_cdf).exp()
+    hazard = (_noisy_log_density(value, variance.unsqueeze(-2)) - log_cdf).exp()
     weights = weights * log_cdf.sum(-1, keepdim=True).exp() * hazard
     # by parts, ∂p_k/∂m_k = ∫ f_k (∏_{j≠k} F_j)' dt: minus the slope of f_k is not needed
     slope = hazard.sum(-1, keepdim=True) - hazard
     terms = value - variance.unsqueeze(-2) * slope  # large means cancel before the sum
-    return (weights * terms).sum((-2, -1)) / weights.sum((-2, -1)) - _EULER
+    entropy = (weights * terms).sum((-2, -1)) / weights.sum((-2, -1)) - _EULER
+    return entropy.clamp(0, math.log(mean.shape[-1]))
 
 
-@torch.no_grad()
 def tilted_coefficients(mean: Tensor, variance: Tensor, num_iterations: int = 4) -> Tensor:
-    """Provisional."""
+    r"""Coefficients of the tilted bound on E[LSE(z)] at its minimum (Knowles and Minka, 2011).
+
+    $$E[\mathrm{LSE}(z)] \le \tfrac12\sum_k a_k^2 v_k + \mathrm{LSE}(m + (1 - 2a) v/2)$$
+
+    holds for every a and is least where log a_k + v_k a_k = m_k + v_k/2 − c with c such that
+    ∑a = 1. So it is one equation in c, solved by Newton's method on log ∑a; each a_k is Wright's
+    omega function of log v_k + m_k + v_k/2 − c. Never worse than a = 0, the bound of the paper.
+
+    Args:
+        mean: Mean of the logits, (*batch, K).
+        variance: Variance of the logits, (*batch, K).
+        num_iterations: Newton steps for c.
+
+    Returns:
+        Coefficients a without gradient, (*batch, K).
+    """
     mean, variance = mean.detach(), variance.detach()
-    tilt = torch.zeros_like(mean)
-    return tilt
+    positive = variance.clamp_min(1e-6)
+    height, log_variance = mean + variance / 2, positive.log()
+
+    def solve(level: Tensor) -> Tensor:
+        argument = height - level + log_variance
+        log_omega = F.softplus(argument.clamp_min(-30)).log().minimum(argument)
+        for _ in range(2):  # Newton for omega + log omega = argument
+            omega = log_omega.exp()
+            log_omega = log_omega - (omega + log_omega - argument) / (1 + omega)
+        return (log_omega - log_variance).exp()
+
+    # two lower limits of c: a_k ≤ 1, and a_k ≥ (m_k + v_k/2 − c)/v_k filled like water up to 1
+    sorted_height, order = height.sort(-1, descending=True)
+    share = positive.gather(-1, order).reciprocal()
+    filled = ((sorted_height * share).cumsum(-1) - 1) / share.cumsum(-1)
+    lowest = (mean - variance / 2).logsumexp(-1, keepdim=True)
+    lowest = lowest.maximum(filled.amax(-1, keepdim=True))
+    level = lowest
+    for _ in range(num_iterations):
+        coefficients = solve(level)
+        total = coefficients.sum(-1, keepdim=True)
+        slope = (coefficients / (1 + variance * coefficients)).sum(-1, keepdim=True)
+        level = (level + total * total.log() / slope).maximum(lowest)
+    coefficients = solve(level).clamp_max(1)
+
+    tilted = (height - coefficients * variance).logsumexp(-1, keepdim=True)
+    tilted = tilted + (coefficients.square() * variance).sum(-1, keepdim=True) / 2
+    return torch.where(tilted < height.logsumexp(-1, keepdim=True), coefficients, 0)

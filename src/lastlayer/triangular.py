@@ -55,15 +55,17 @@ class Triangular(nn.Module):
     def products(self, vectors: Tensor) -> Iterator[Tensor]:
         """Yield the row blocks of R_k x, each (*batch, K, width), for x (*batch, N)."""
         flat = vectors.reshape(-1, self.size)
-        scales = self.log_diagonal.exp().split(self.BLOCK, -1)
+        scales = self.log_diagonal.exp()
         for index, (start, stop) in enumerate(self._spans()):
-            here = flat[:, start:stop]
+            here, scale = flat, scales
+            if self.size > self.BLOCK:  # even the slice of a whole costs a copy in backward
+                here, scale = flat[:, start:stop], scales[:, start:stop]
             product = F.linear(here, self.triangles[index].triu(1).flatten(0, 1))
             if stop < self.size:
                 right = self.rectangles[index].flatten(0, 1)
                 product = torch.addmm(product, flat[:, stop:], right.mT)
             product = product.unflatten(-1, (self.num_matrices, stop - start))
-            product = torch.addcmul(product, here.unsqueeze(1), scales[index])
+            product = torch.addcmul(product, here.unsqueeze(1), scale)
             yield product.reshape(*vectors.shape[:-1], *product.shape[1:])
 
     def squared_norm(self) -> Tensor:

@@ -31,7 +31,6 @@ class Covariance(nn.Module, ABC):
         super().__init__()
         self.num_outputs, self.num_features = num_outputs, num_features
 
-    # ruff: noqa: B027 — an optional hook, empty on purpose
     def reset_parameters(self, variance: float) -> None:
         """Start at S_k = variance · I, or close to it; a covariance may keep its own start."""
 
@@ -137,7 +136,7 @@ def minimize(objective: Callable[[], Tensor], variables: list[Tensor]) -> None:
         return loss
 
     with torch.enable_grad():
-        optimizer.step(closure)  # type: ignore[no-untyped-call]
+        optimizer.step(closure)
     for variable, before in zip(variables, wanted, strict=True):
         variable.grad = None
         variable.requires_grad_(before)

@@ -16,12 +16,12 @@ class Diagonal(Covariance):
 
     def __init__(self, num_outputs: int, num_features: int, **factory: Any) -> None:
         super().__init__(num_outputs, num_features)
-        self.log_stddev = nn.Parameter(torch.zeros(num_outputs, num_features, **factory))
+        self.log_variance = nn.Parameter(torch.zeros(num_outputs, num_features, **factory))
 
     @torch.no_grad()
     def reset_parameters(self, variance: float) -> None:
         """Start at S_k = variance · I."""
-        self.log_stddev.fill_(variance).log_().mul_(0.5)
+        self.log_variance.fill_(variance).log_()
 
     def quadratic(self, features: Tensor) -> Tensor:
         """Σ_n s_kn² φ_n², (*batch, K)."""
@@ -33,15 +33,15 @@ class Diagonal(Covariance):
 
     def diagonal(self) -> Tensor:
         """s_k², (K, N)."""
-        return (2 * at_least_float32(self.log_stddev)).exp()
+        return at_least_float32(self.log_variance).exp()
 
     def logdet(self) -> Tensor:
         """log|S_k|, (K,)."""
-        return 2 * at_least_float32(self.log_stddev).sum(-1)
+        return at_least_float32(self.log_variance).sum(-1)
 
     def sample(self, num_samples: int, generator: torch.Generator | None = None) -> Tensor:
         """Draws from N(0, S_k), (num_samples, K, N)."""
-        stddev = at_least_float32(self.log_stddev).exp()
+        stddev = self.diagonal().sqrt()
         return stddev * self._standard_normal(num_samples, stddev, generator).squeeze(-1)
 
     def marginal_log_density(
@@ -59,4 +59,4 @@ class Diagonal(Covariance):
     @torch.no_grad()
     def project_diagonal(self, precision: Tensor) -> None:
         """Become the inverse of diagonal precisions, (K, N)."""
-        self.log_stddev.copy_(precision.log().mul(-0.5))
+        self.log_variance.copy_(precision.log().neg())

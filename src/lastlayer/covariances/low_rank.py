@@ -28,13 +28,13 @@ class LowRank(Covariance):
                 f"rank must be at most num_features={num_features}, got {rank}; "
                 "a full-rank covariance is covariance='dense'"
             )
-        self.log_stddev = nn.Parameter(torch.zeros(num_outputs, num_features, **factory))
+        self.log_variance = nn.Parameter(torch.zeros(num_outputs, num_features, **factory))
         self.factor = nn.Parameter(torch.zeros(num_outputs, self.rank, num_features, **factory))
 
     @torch.no_grad()
     def reset_parameters(self, variance: float) -> None:
         """Start near variance · I: a tenth of the variance in U, whose gradient at zero is zero."""
-        self.log_stddev.fill_(variance).log_().mul_(0.5)
+        self.log_variance.fill_(variance).log_()
         self.factor.normal_(0, (0.1 * variance / self.rank) ** 0.5)
 
     def quadratic(self, features: Tensor) -> Tensor:
@@ -54,13 +54,14 @@ class LowRank(Covariance):
 
     def logdet(self) -> Tensor:
         """log|S_k| by the matrix determinant lemma, (K,)."""
-        scaled = at_least_float32(self.factor) * (-at_least_float32(self.log_stddev)).exp()[:, None]
+        log_variance = at_least_float32(self.log_variance)
+        scaled = at_least_float32(self.factor) * (-0.5 * log_variance).exp()[:, None]
         capacitance = _log_diagonal(_capacitance(scaled)).to(scaled.dtype)
-        return 2 * at_least_float32(self.log_stddev).sum(-1) + capacitance
+        return log_variance.sum(-1) + capacitance
 
     def sample(self, num_samples: int, generator: torch.Generator | None = None) -> Tensor:
         """Draws from N(0, S_k), (num_samples, K, N)."""
-        stddev, factor = at_least_float32(self.log_stddev).exp(), at_least_float32(self.factor)
+        stddev, factor = self._variance().sqrt(), at_least_float32(self.factor)
         noise = self._standard_normal(num_samples, stddev, generator).squeeze(-1)
         shape = (num_samples, self.num_outputs, 1, self.rank)
         along = torch.randn(shape, generator=generator, dtype=factor.dtype, device=factor.device)
@@ -104,11 +105,11 @@ class LowRank(Covariance):
             variance = torch.maximum(variance * (power * step).exp(), floor)
             previous = step
         length = (soft.reciprocal() - 1).sqrt()
-        self.log_stddev.copy_(scale.log())
+        self.log_variance.copy_(2 * scale.log())
         self.factor.copy_((scale[:, :, None] * directions * length[:, None]).mT)
 
     def _variance(self) -> Tensor:
-        return (2 * at_least_float32(self.log_stddev)).exp()
+        return at_least_float32(self.log_variance).exp()
 
     def extra_repr(self) -> str:
         """Sizes, for printing."""

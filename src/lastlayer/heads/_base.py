@@ -103,7 +103,8 @@ class Head(nn.Module, ABC):
                 raise ValueError("weight is for the loss; pass a target with it, or no weight")
             return self.predict(self._inputs(features))
         bound, kl, log_prior = self.elbo(features, target, weight)
-        return (self.prior.kl_weight * kl - log_prior) / self.num_data - bound
+        loss = torch.sub(kl * (self.prior.kl_weight / self.num_data), bound)
+        return torch.sub(loss, log_prior, alpha=1 / self.num_data)
 
     def elbo(self, features: Tensor, target: Tensor, weight: Tensor | None = None) -> Elbo:
         """The parts of the objective, for logging; arguments as in `forward`."""
@@ -151,12 +152,12 @@ class Head(nn.Module, ABC):
 
 
 def squared_sum(tensor: Tensor) -> Tensor:
-    """Sum of squares of all entries, ()."""
-    return at_least_float32(tensor).square().sum()
+    """Sum of squares of all entries, (); the norm's backward is one pass, that of squares three."""
+    return torch.linalg.vector_norm(at_least_float32(tensor)).square()
 
 
 def as_linear(weight: Tensor, head: Head) -> nn.Linear:
-    """A linear layer with given weights, (K, width); the last column is the bias if there is one."""
+    """A linear layer with given weights, (K, width), whose last column is the bias if any."""
     layer = nn.utils.skip_init(
         nn.Linear,
         head.num_features,

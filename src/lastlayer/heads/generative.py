@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from contextlib import AbstractContextManager, nullcontext
 from typing import Literal, NamedTuple
 
 import torch
@@ -303,6 +304,9 @@ class _ClassStatistics(NamedTuple):
 class ClassDensities(nn.Module):
     """Gaussian class densities with known means: a draw from a generative head's posterior."""
 
+    mean: Tensor
+    log_class: Tensor
+
     def __init__(self, head: GenerativeClassification, mean: Tensor, log_class: Tensor) -> None:
         super().__init__()
         self._head = copy.deepcopy(head).requires_grad_(False)
@@ -316,12 +320,16 @@ class ClassDensities(nn.Module):
         precision = GaussianPrecision(
             (2 * scale).exp().expand_as(self.mean), None, 2 * scale.sum().expand(len(self.mean))
         )
-        density = gaussian_log_densities(head._in_basis(head._inputs(features)), self.mean, precision)
+        density = gaussian_log_densities(
+            head._in_basis(head._inputs(features)), self.mean, precision
+        )
         if head.whitened:
             density = density + head.noise.log_precision_scale.sum()
         return density + self.log_class
 
 
-def _full_precision(tensor: Tensor) -> torch.autocast:
+def _full_precision(tensor: Tensor) -> AbstractContextManager[None]:
     """Expanded quadratics cancel: never in half precision, not even under autocast."""
+    if tensor.is_meta:  # has no autocast to disable
+        return nullcontext()
     return torch.autocast(tensor.device.type, enabled=False)

@@ -95,16 +95,16 @@ class Regression(Head):
         """
         target = check_target(target, features.shape[:-1], self.num_outputs)
         check_finite("targets", target)
-        power = target.double().reshape(-1, self.num_outputs).square().mean(0).clamp(min=1e-12)
+        power = target.double().reshape(-1, self.num_outputs).square().mean(0).clamp(min=1e-30)
         self.reset_parameters()
         self.mean.mul_(0.1 * power.sqrt().unsqueeze(-1))
+        relative = 1.0 if self.conjugate else float(power.min())
+        self.covariance.reset_parameters(min(self.prior.variance, 0.1 * relative / self.width))
         self.noise.assign(power.to(self.mean).diag_embed())
 
     # ------------------------------------------------------------------------- two calls
 
-    def predict(
-        self, features: Tensor
-    ) -> GaussianPredictive | MultivariateGaussianPredictive:
+    def predict(self, features: Tensor) -> GaussianPredictive | MultivariateGaussianPredictive:
         """The predictive, exact under the posterior."""
         mean = at_least_float32(F.linear(features, self.mean))
         quadratic = at_least_float32(self.covariance.quadratic(features))  # (*batch, K)
@@ -114,10 +114,8 @@ class Regression(Head):
             return GaussianPredictive(mean, epistemic, variance)
         noise = at_least_float32(self.noise.covariance())
         covariance = noise.expand(*mean.shape, self.num_outputs)
-        if self.conjugate:
-            epistemic = quadratic[..., :1, None] * noise
-        else:
-            epistemic = quadratic.diag_embed()
+        shared = quadratic[..., :1, None] * noise
+        epistemic = shared if self.conjugate else quadratic.diag_embed()
         return MultivariateGaussianPredictive(mean, epistemic, covariance)
 
     def bound_terms(self, features: Tensor, target: Tensor, weight: Tensor | None) -> Tensor:
@@ -128,11 +126,12 @@ class Regression(Head):
             target = target.where(weight != 0, 0.0)
         error = at_least_float32(target - F.linear(features, self.mean))
         quadratic = at_least_float32(self.covariance.quadratic(features))
-        if not self.conjugate:
-            quadratic = quadratic * self.noise.precision_diagonal()
-        terms = expected_gaussian_log_density(
-            self.noise.whiten(error), quadratic, self.noise.log_precision_scale
-        )
+        if self.conjugate:  # Cov(Wφ) = φᵀSφ Σ, so that the noise cancels in the trace
+            white = self.noise.whiten(error)
+            squares = torch.addcmul(quadratic, white, white)
+        else:
+            squares = self.noise.squares(error, quadratic)
+        terms = expected_gaussian_log_density(squares, self.noise.log_precision_scale)
         return terms if weight is None else terms * weight
 
     def kl(self) -> Tensor:
@@ -185,13 +184,13 @@ class Regression(Head):
                 on a posterior; otherwise Σ stays as it is.
             max_iterations: of that alternation; it stops when Σ settles.
         """
-        statistics = _Statistics.of(self, features, target, weight)
+        data = _Statistics.of(self, features, target, weight)
         fit = self._in_double()
-        fit._solve(statistics)
+        fit._solve(data.gram, data.cross)
         for _ in range(max_iterations if estimate_noise else 0):
             before = fit.noise.covariance()
-            fit.noise.assign(fit._optimal_noise(statistics))
-            fit._solve(statistics)
+            fit.noise.assign(fit._optimal_noise(data))
+            fit._solve(data.gram, data.cross)
             if torch.allclose(fit.noise.covariance(), before, rtol=1e-8, atol=1e-14):
                 break
         self._adopt(fit)
@@ -228,7 +227,8 @@ class Regression(Head):
                 "cannot carry on; use covariance='dense'"
             )
         fit = self._in_double()
-        fit._solve(fit._statistics().scaled(forgetting).plus(new))
+        gram, cross = fit._recovered()
+        fit._solve(forgetting * gram + new.gram, forgetting * cross + new.cross)
         self._adopt(fit)
 
     def sample_function(self, generator: torch.Generator | None = None) -> nn.Linear:
@@ -244,10 +244,9 @@ class Regression(Head):
             return torch.ones_like(self.noise.log_precision_scale)
         return self.noise.precision_diagonal()
 
-    def _solve(self, statistics: _Statistics) -> None:
-        """Set mean and covariance from sufficient statistics."""
-        tempered = statistics.scaled(1 / self.prior.kl_weight)
-        gram, cross = tempered.gram, tempered.cross
+    def _solve(self, gram: Tensor, cross: Tensor) -> None:
+        """Set mean and covariance from G = ΦᵀΦ, (K or 1, N, N), and C = YᵀΦ, (K, N)."""
+        gram, cross = gram / self.prior.kl_weight, cross / self.prior.kl_weight
         eye = _eye_like(gram) / self.prior.variance
         precision = eye + self._coefficients()[:, None, None] * gram  # (K, N, N)
         self.covariance.project(precision)
@@ -261,8 +260,8 @@ class Regression(Head):
             solution = torch.linalg.solve(eye + values[:, None, None] * gram[:1], right[..., None])
             self.mean.copy_(vectors @ solution.squeeze(-1))
 
-    def _statistics(self) -> _Statistics:
-        """The statistics of the data that would lead to the present posterior."""
+    def _recovered(self) -> tuple[Tensor, Tensor]:
+        """The G and C of data that would lead to the present posterior."""
         coefficients = self._coefficients()[:, None, None]
         if self.covariance.shared:  # S⁻¹ = I/s + mean(coefficient) G
             coefficients = coefficients.mean(0, keepdim=True)
@@ -273,16 +272,18 @@ class Regression(Head):
             row_covariance = self.noise.covariance()
         cross = row_covariance @ self.mean / self.prior.variance
         cross = cross + (gram @ self.mean.unsqueeze(-1)).squeeze(-1)
-        return _Statistics(gram, cross).scaled(self.prior.kl_weight)
+        return self.prior.kl_weight * gram, self.prior.kl_weight * cross
 
-    def _optimal_noise(self, statistics: _Statistics) -> Tensor:
+    def _optimal_noise(self, data: _Statistics) -> Tensor:
         """The Σ that is best for the present posterior, (K, K); diagonal if per output."""
-        gram, cross, outer, counts = statistics
+        gram, cross, outer, counts = data
         fitted = (gram @ self.mean.unsqueeze(-1)).squeeze(-1)  # W̄G, (K, N)
         explained = self.mean @ cross.mT
         scatter = outer - explained - explained.mT + self.mean @ fitted.mT
         if self.conjugate:
-            scatter = scatter + self.prior.kl_weight / self.prior.variance * self.mean @ self.mean.mT
+            scatter = (
+                scatter + self.prior.kl_weight / self.prior.variance * self.mean @ self.mean.mT
+            )
         else:
             scatter = scatter + (self.covariance.dense() * gram).sum((-2, -1)).diag_embed()
         scale = self.prior.noise_scale * _eye_like(scatter)
@@ -290,12 +291,12 @@ class Regression(Head):
 
 
 class _Statistics(NamedTuple):
-    """What the posterior needs of the data; `outer` and `counts` only if Σ is estimated."""
+    """What an exact fit needs of the data."""
 
     gram: Tensor  # G = Σ_t w φφᵀ, (K, N, N), or (1, N, N) if the same for all outputs
     cross: Tensor  # C = Σ_t w yφᵀ, (K, N)
-    outer: Tensor | None = None  # Σ_t w yyᵀ, (K, K)
-    counts: Tensor | None = None  # Σ_t w, (K,)
+    outer: Tensor  # Σ_t w yyᵀ, (K, K)
+    counts: Tensor  # Σ_t w, (K,)
 
     @classmethod
     def of(
@@ -315,12 +316,6 @@ class _Statistics(NamedTuple):
         weighted = weight * target
         counts = weight.sum(0).expand(head.num_outputs)
         return cls(gram, weighted.mT @ features, weighted.mT @ target, counts)
-
-    def scaled(self, factor: float) -> _Statistics:
-        return _Statistics(*(part if part is None else factor * part for part in self))
-
-    def plus(self, other: _Statistics) -> _Statistics:
-        return _Statistics(self.gram + other.gram, self.cross + other.cross)
 
 
 def _eye_like(matrix: Tensor) -> Tensor:

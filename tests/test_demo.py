@@ -1,0 +1,48 @@
+"""The demonstration, with few epochs."""
+
+import math
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("matplotlib", reason="the demo draws; install lastlayer[plots]")
+
+from examples.demo import Cubic, Moons, main, run_cubic, run_moons
+
+
+def size_of_png(path: Path) -> tuple[int, int]:
+    head = path.read_bytes()[:24]
+    assert head[:8] == b"\x89PNG\r\n\x1a\n"
+    return int.from_bytes(head[16:20], "big"), int.from_bytes(head[20:24], "big")
+
+
+def test_cubic_is_least_certain_in_the_gap_and_the_same_when_run_again(tmp_path: Path):
+    numbers = run_cubic(tmp_path / "cubic.png", 10, Cubic())
+    assert size_of_png(tmp_path / "cubic.png") == (1152, 704)
+    assert all(math.isfinite(value) for value in numbers.values())
+    assert numbers["loss, last epoch"] < numbers["loss, first epoch"]
+    # the closed form is the optimum of the loss given features and noise
+    assert numbers["loss, posterior solved exactly"] < numbers["loss, last epoch"]
+    at_data = numbers["epistemic stddev at the data, 2 < |x| < 4"]
+    assert numbers["epistemic stddev in the gap, |x| < 1"] > 2 * at_data
+    assert numbers["epistemic stddev beyond, 5 < |x| < 6"] > 2 * at_data
+    assert run_cubic(tmp_path / "again.png", 10, Cubic()) == numbers
+
+
+def test_moons_are_told_apart_and_far_points_are_unlikely(tmp_path: Path):
+    numbers = run_moons(tmp_path / "moons.png", 5, Moons())
+    assert size_of_png(tmp_path / "moons.png") == (1152, 864)
+    assert all(math.isfinite(value) for value in numbers.values())
+    assert numbers["loss, last epoch"] < numbers["loss, first epoch"]
+    assert numbers["test accuracy"] > 0.8
+    far = numbers["mean log-density 4 away from their centre"]
+    assert numbers["mean log-density of test points"] > far + 10
+
+
+def test_command_prints_where_the_figures_are(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    folder = tmp_path / "new" / "folder"
+    main(["--output", str(folder), "--epochs-scale", "0.002"])
+    printed = capsys.readouterr().out
+    for name in ("cubic.png", "moons.png"):
+        assert str(folder / name) in printed
+        assert (folder / name).stat().st_size > 10_000
