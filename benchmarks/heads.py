@@ -3,8 +3,8 @@
 Both sides run in one process, on one thread, by turns (A B A B …), on the same data. A training
 step is forward, loss and backward to the parameters and to the features, gradients starting at
 None. A prediction goes up to class probabilities, or to mean and variance. Times are medians
-over single calls; "by minima" is the same ratio from the fastest call of each side, and tells
-how far to trust the other.
+over single calls, of the thread's processor time, so that other processes count less; "by_minima"
+is the same ratio from the fastest call of each side, and tells how far to trust the other.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class Budget(NamedTuple):
 def compare(
     phase: str, model: Model, size: Size, libraries: list[str], budget: Budget
 ) -> dict[str, Timing]:
-    """Time one phase of the same model in several libraries, by turns."""
+    """Time one phase of the same model in several libraries."""
     contenders = {library: make(library, model, size) for library in libraries}
     steps = {library: getattr(contender, phase) for library, contender in contenders.items()}
     return interleave(steps, budget.seconds, budget.rounds)

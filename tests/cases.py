@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -22,6 +23,7 @@ def _cases() -> dict[str, Callable[..., ll.Head]]:
     sizes = (NUM_FEATURES, NUM_OUTPUTS)
     for covariance in COVARIANCES:
         make: Callable[..., ll.Head]
+        noise: Any
         for noise in ("diagonal", "dense"):
             for row in ("identity", "noise"):
                 if (row, noise) == ("noise", "dense") and covariance != "shared":
@@ -78,7 +80,7 @@ def make_examples(
     return features.to(dtype), torch.randint(NUM_OUTPUTS, batch, generator=generator)
 
 
-def derived(predictive: ll.Predictive, target: Tensor) -> dict[str, Tensor]:
+def derived(predictive: Any, target: Tensor) -> dict[str, Tensor]:
     """What a predictive computes from its tensors without drawing samples."""
     values = {"log_prob": predictive.log_prob(target), "entropy": predictive.entropy()}
     if hasattr(predictive, "interval"):

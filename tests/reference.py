@@ -46,7 +46,7 @@ def log_marginal_likelihood(
 
 
 def sampled(
-    draw: Callable[[int], Tensor], num_samples: int = 400_000, chunk: int = 50_000
+    draw: Callable[[int], Tensor], num_samples: int = 100_000, chunk: int = 25_000
 ) -> tuple[Tensor, Tensor]:
     """Mean of draws (chunk, …) and its standard error."""
     draws = torch.cat([draw(chunk) for _ in range(num_samples // chunk)])

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
+from torch.multiprocessing.spawn import spawn
 from torch.nn.parallel import DistributedDataParallel
 from torch.testing import assert_close
 
@@ -50,7 +50,8 @@ def replicated_finding_unused(model: Model, mesh: DeviceMesh) -> nn.Module:
 def sharded(model: Model, mesh: DeviceMesh) -> nn.Module:
     fully_shard(model.backbone, mesh=mesh)
     fully_shard(model.head, mesh=mesh)
-    return fully_shard(model, mesh=mesh)
+    fully_shard(model, mesh=mesh)
+    return model
 
 
 def train_on_loss(model: nn.Module, inputs: Tensor, target: Tensor) -> Tensor:
@@ -91,7 +92,7 @@ def work(rank: int, folder: str) -> None:
     Triangular.BLOCK = BLOCK
     dist.init_process_group(
         "gloo",
-        store=dist.FileStore(f"{folder}/store", NUM_PROCESSES),
+        init_method=f"file://{folder}/store",
         rank=rank,
         world_size=NUM_PROCESSES,
         timeout=timedelta(seconds=TIMEOUT),
@@ -102,7 +103,9 @@ def work(rank: int, folder: str) -> None:
         for name in names:
             for way in WAYS:
                 model = Model(make_head(name))
-                data = [part.chunk(NUM_PROCESSES)[rank] for part in make_examples(model.head, BATCH)]
+                data = [
+                    part.chunk(NUM_PROCESSES)[rank] for part in make_examples(model.head, BATCH)
+                ]
                 parallel = way(model, mesh)
                 loss, state = train(parallel, objective, data)
                 dist.all_reduce(loss)
@@ -118,7 +121,7 @@ def work(rank: int, folder: str) -> None:
 def results(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str, str], Any]:
     """What two processes compute, launched once for all cases."""
     folder = str(tmp_path_factory.mktemp("processes"))
-    processes = mp.spawn(work, args=(folder,), nprocs=NUM_PROCESSES, join=False)
+    processes = spawn(work, args=(folder,), nprocs=NUM_PROCESSES, join=False)
     deadline = time.monotonic() + TIMEOUT
     try:
         while not processes.join(timeout=1.0):  # raises what a process raised

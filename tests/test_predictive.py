@@ -48,7 +48,8 @@ def discriminative(generator: torch.Generator) -> ll.DiscriminativePredictive:
 
 @pytest.fixture
 def generative(generator: torch.Generator) -> ll.GenerativePredictive:
-    return ll.GenerativePredictive(3 * torch.randn(B, K, generator=generator))
+    joint = 3 * torch.randn(B, K, generator=generator)
+    return ll.GenerativePredictive(joint, joint - positive(B, K, generator=generator))
 
 
 @pytest.fixture(params=["gaussian", "multivariate", "discriminative", "generative"])

@@ -144,7 +144,7 @@ def test_bound_is_the_expected_log_likelihood(
         return normal.log_prob(target - torch.einsum("ckn,bn->cbk", weights, features)).mean(-1)
 
     with torch.no_grad():
-        mean, error = sampled(likelihood, 200_000)
+        mean, error = sampled(likelihood)
         assert_within_standard_errors(model.elbo(features, target).bound, mean, error)
 
 
@@ -214,7 +214,7 @@ def test_predictive_moments_are_those_of_sampled_weights_and_noise(
         return draws.unsqueeze(-1) * draws.unsqueeze(-2)
 
     with torch.no_grad():
-        mean, error = sampled(outer, 200_000)
+        mean, error = sampled(outer)
         assert_within_standard_errors(predictive.epistemic_covariance, mean, error)
         torch.testing.assert_close(predictive.mean, features @ model.mean.mT)
         torch.testing.assert_close(

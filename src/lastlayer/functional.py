@@ -193,6 +193,22 @@ def class_log_density(
     return constant - 0.5 * error.square().sum(-1)
 
 
+def class_log_densities(features: Tensor, mean: Tensor, log_precision_scale: Tensor) -> Tensor:
+    r"""Log-densities of the features under every class, log N(φ | μ̄_k, diag σ²).
+
+    Args:
+        features: φ, (*batch, N).
+        mean: μ̄, (K, N).
+        log_precision_scale: −log σ_n, (N,).
+
+    Returns:
+        One value per class, (*batch, K).
+    """
+    precision = (2 * log_precision_scale).exp().expand_as(mean)
+    logdet = 2 * log_precision_scale.sum().expand(mean.shape[0])
+    return gaussian_log_densities(features, mean, GaussianPrecision(precision, None, logdet))
+
+
 class GaussianPrecision(NamedTuple):
     """Inverses of K covariance matrices, diag(diagonal_k) − factor_kᵀ factor_k."""
 

@@ -20,11 +20,10 @@ from .._checks import (
 )
 from ..covariances import CovarianceLike
 from ..functional import (
-    GaussianPrecision,
     at_least_float32,
+    class_log_densities,
     class_log_density,
     gaussian_kl,
-    gaussian_log_densities,
     generative_bound,
 )
 from ..noise import NOISES
@@ -116,10 +115,17 @@ class GenerativeClassification(Head):
         """The joint density of features and label, and from it the label's probabilities."""
         with _full_precision(features):
             features, mean = self._in_basis(features), self._in_basis(self.mean)
-            density = self._marginal_log_density(features, mean)
-        if self.whitened:  # the density in the features' own units
-            density = density + at_least_float32(self.noise.log_precision_scale).sum()
-        return GenerativePredictive(density + (self.concentration / self.concentration.sum()).log())
+            scale = self._log_precision_scale()
+            marginal = self._marginal_log_density(features, mean)
+            expected = class_log_densities(features, mean, scale)
+            expected = expected - 0.5 * self._expected_trace(scale)
+        alpha = self.concentration
+        log_class = alpha.log() - alpha.sum().log()
+        expected_log_class = alpha.digamma() - alpha.sum().digamma()
+        if self.whitened:  # the densities in the features' own units
+            volume = at_least_float32(self.noise.log_precision_scale).sum()
+            marginal, expected = marginal + volume, expected + volume
+        return GenerativePredictive(marginal + log_class, expected + expected_log_class)
 
     def bound_terms(self, features: Tensor, target: Tensor, weight: Tensor | None) -> Tensor:
         """Bound on the expected log-probability of the label (theorem 3), (*batch,)."""
@@ -130,7 +136,7 @@ class GenerativeClassification(Head):
             scale = self._log_precision_scale()
             terms = generative_bound(
                 class_log_density(features, mean, target, scale),
-                self.covariance.diagonal() @ (2 * scale).exp(),
+                self._expected_trace(scale),
                 self._marginal_log_density(features, mean),
                 self.concentration,
                 target,
@@ -164,6 +170,10 @@ class GenerativeClassification(Head):
         scale = at_least_float32(self.noise.log_precision_scale)
         return torch.zeros_like(scale) if self.whitened else scale
 
+    def _expected_trace(self, log_precision_scale: Tensor) -> Tensor:
+        """tr(Σ⁻¹S_k), (K,)."""
+        return self.covariance.diagonal() @ (2 * log_precision_scale).exp()
+
     def _marginal_log_density(self, features: Tensor, mean: Tensor) -> Tensor:
         """log N(φ | μ̄_k, Σ + S_k) in the basis, (*batch, K)."""
         variance = (-2 * self._log_precision_scale()).exp()
@@ -185,7 +195,8 @@ class GenerativeClassification(Head):
 
         $S_k^{-1} = I/s + T_k\Sigma^{-1}/\lambda$, $\bar\mu_k = S_k\Sigma^{-1}\sum_t\phi_t/\lambda$,
         $\alpha = \underline\alpha + $ counts, in the basis in which Σ is diagonal; S_k is
-        projected on the family of the covariance.
+        projected on the family of the covariance. This is the posterior of the generative model
+        p(φ, y); the training loss bounds p(y | φ) instead, and may rise.
 
         Args:
             features: of all the data, (*batch, num_features).
@@ -316,13 +327,8 @@ class ClassDensities(nn.Module):
     def forward(self, features: Tensor) -> Tensor:
         """log p(φ, y = k), (*batch, K)."""
         head = self._head
-        scale = head._log_precision_scale()
-        precision = GaussianPrecision(
-            (2 * scale).exp().expand_as(self.mean), None, 2 * scale.sum().expand(len(self.mean))
-        )
-        density = gaussian_log_densities(
-            head._in_basis(head._inputs(features)), self.mean, precision
-        )
+        inputs = head._in_basis(head._inputs(features))
+        density = class_log_densities(inputs, self.mean, head._log_precision_scale())
         if head.whitened:
             density = density + head.noise.log_precision_scale.sum()
         return density + self.log_class

@@ -99,7 +99,7 @@ class Regression(Head):
         self.reset_parameters()
         self.mean.mul_(0.1 * power.sqrt().unsqueeze(-1))
         relative = 1.0 if self.conjugate else float(power.min())
-        self.covariance.reset_parameters(min(self.prior.variance, 0.1 * relative / self.width))
+        self.covariance.reset_parameters(min(self.prior.variance, relative / self.width))
         self.noise.assign(power.to(self.mean).diag_embed())
 
     # ------------------------------------------------------------------------- two calls
