@@ -70,6 +70,24 @@ def marginal_density_is_that_of_explicit_normals(make: Make, generator: torch.Ge
     torch.testing.assert_close(covariance.marginal_log_density(features, mean, noise), expected)
 
 
+def terms_taken_together_agree_with_those_taken_apart(
+    make: Make, generator: torch.Generator
+) -> None:
+    covariance = made(make, generator)
+    features, mean = torch.randn(2, 4, N, generator=generator), torch.randn(K, N)
+    noise = torch.rand(N, generator=generator) + 0.1
+    together = covariance.quadratic_terms(features)
+    torch.testing.assert_close(together.quadratic, covariance.quadratic(features))
+    torch.testing.assert_close(together.trace, covariance.trace().sum())
+    torch.testing.assert_close(together.logdet, covariance.logdet().sum())
+    marginal = covariance.marginal_terms(features, mean, noise)
+    density = covariance.marginal_log_density(features, mean, noise)
+    torch.testing.assert_close(marginal.log_density, density)
+    torch.testing.assert_close(marginal.scaled_trace, (covariance.diagonal() / noise).sum(-1))
+    torch.testing.assert_close(marginal.trace, covariance.trace().sum())
+    torch.testing.assert_close(marginal.logdet, covariance.logdet().sum())
+
+
 def gradients_agree_with_the_quadratic(make: Make, generator: torch.Generator) -> None:
     covariance = made(make, generator)
     parameters = list(covariance.parameters())
@@ -140,6 +158,7 @@ CHECKS = [
     matrix_products_agree_with_the_quadratic,
     samples_have_the_covariance,
     marginal_density_is_that_of_explicit_normals,
+    terms_taken_together_agree_with_those_taken_apart,
     gradients_agree_with_the_quadratic,
     projection_is_a_minimum_of_the_divergence,
     diagonal_projection_is_the_same_projection,

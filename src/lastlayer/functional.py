@@ -27,6 +27,15 @@ def at_least_float32(tensor: Tensor) -> Tensor:
     return tensor.float() if tensor.dtype in (torch.float16, torch.bfloat16) else tensor
 
 
+def squared_sum(tensor: Tensor) -> Tensor:
+    """Sum of squares of all entries, ()."""
+    tensor = at_least_float32(tensor)
+    if tensor.numel() < 2**16:
+        return (tensor * tensor).sum()
+    # the same, but backward is one pass over the data instead of three
+    return F.mse_loss(tensor, tensor.new_zeros(()).expand_as(tensor), reduction="sum")
+
+
 # ------------------------------------------------------------------------------- regression
 
 
@@ -50,7 +59,7 @@ def expected_gaussian_log_density(squares: Tensor, log_precision_scale: Tensor) 
 
 
 def gaussian_kl(
-    squared_mean: Tensor, trace: Tensor, logdet: Tensor, num_features: int, prior_variance: float
+    squared_mean: Tensor, trace: Tensor, logdet: Tensor, num_weights: int, prior_variance: float
 ) -> Tensor:
     r"""Divergence of the Gaussian posterior from its isotropic prior, every constant kept.
 
@@ -59,16 +68,16 @@ def gaussian_kl(
 
     Args:
         squared_mean: ‖w̄_k‖² summed over outputs, ().
-        trace: tr S_k, (K,).
-        logdet: log|S_k|, (K,).
-        num_features: N.
+        trace: tr S_k summed over outputs, ().
+        logdet: log|S_k| summed over outputs, ().
+        num_weights: N for each output.
         prior_variance: s.
 
     Returns:
         The sum over outputs, ().
     """
-    constant = 0.5 * trace.numel() * num_features * (math.log(prior_variance) - 1)
-    total = torch.sub(squared_mean + trace.sum(), logdet.sum(), alpha=prior_variance)
+    constant = 0.5 * num_weights * (math.log(prior_variance) - 1)
+    total = torch.sub(squared_mean + trace, logdet, alpha=prior_variance)
     return torch.add(constant, total, alpha=0.5 / prior_variance)
 
 
@@ -89,7 +98,8 @@ def inverse_wishart_log_density(
         A scalar.
     """
     dimension = log_precision_scale.shape[-1]
-    return (dof + dimension + 1) * log_precision_scale.sum() - 0.5 * scale * precision_trace
+    strength = dof + dimension + 1
+    return torch.sub(strength * log_precision_scale.sum(), precision_trace, alpha=0.5 * scale)
 
 
 # --------------------------------------------------------------- discriminative classification

@@ -37,8 +37,8 @@ class Noise(nn.Module, ABC):
         """L⁻ᵀx, the inverse of `whiten`: of covariance Σ if x has unit covariance."""
 
     @abstractmethod
-    def squares(self, error: Tensor, quadratic: Tensor) -> Tensor:
-        """Terms of eᵀΣ⁻¹e + tr(Σ⁻¹ diag(q)), (*batch, size), for error and quadratic alike."""
+    def squares(self, error: Tensor, quadratic: Tensor) -> tuple[Tensor, Tensor]:
+        """Terms of eᵀΣ⁻¹e + tr(Σ⁻¹ diag(q)), (*batch, size), and tr Σ⁻¹, ()."""
 
     @abstractmethod
     def precision_diagonal(self) -> Tensor:
@@ -60,10 +60,11 @@ class Noise(nn.Module, ABC):
     def assign(self, covariance: Tensor) -> None:
         """Set Σ, or its diagonal, from a matrix (size, size)."""
 
-    def log_prior(self, prior: Prior) -> Tensor:
+    def log_prior(self, prior: Prior, precision_trace: Tensor | None = None) -> Tensor:
         """Unnormalised log-density of Σ under its inverse-Wishart prior, ()."""
+        trace = self.precision_trace() if precision_trace is None else precision_trace
         return inverse_wishart_log_density(
-            self.log_precision_scale, self.precision_trace(), prior.noise_dof, prior.noise_scale
+            self.log_precision_scale, trace, prior.noise_dof, prior.noise_scale
         )
 
 
@@ -96,13 +97,14 @@ class DiagonalNoise(Noise):
         """x σ."""
         return vectors * (-self.negative_log_stddev).exp()
 
-    def squares(self, error: Tensor, quadratic: Tensor) -> Tensor:
-        """(e² + q) / σ²."""
-        return torch.addcmul(quadratic, error, error) * self.precision_diagonal()
+    def squares(self, error: Tensor, quadratic: Tensor) -> tuple[Tensor, Tensor]:
+        """(e² + q) / σ² and Σ 1/σ²."""
+        precision = self.precision_diagonal()
+        return torch.addcmul(quadratic, error, error) * precision, precision.sum()
 
     def precision_diagonal(self) -> Tensor:
         """1 / σ², (size,)."""
-        return (2 * self.negative_log_stddev).exp()
+        return (self.negative_log_stddev + self.negative_log_stddev).exp()
 
     def precision_trace(self) -> Tensor:
         """Σ 1/σ², ()."""
@@ -141,7 +143,7 @@ class DenseNoise(Noise):
     def whiten(self, vectors: Tensor) -> Tensor:
         """R x."""
         vectors = vectors.to(self.factor.log_diagonal.dtype)
-        return torch.cat(list(self.factor.products(vectors)), -1).squeeze(-2)
+        return self.factor.products(vectors).squeeze(-2)
 
     def color(self, vectors: Tensor) -> Tensor:
         """R⁻¹ x."""
@@ -152,10 +154,10 @@ class DenseNoise(Noise):
     def _upper(self) -> Tensor:
         return at_least_float32(self.factor.dense().squeeze(0))
 
-    def squares(self, error: Tensor, quadratic: Tensor) -> Tensor:
-        """(Re)² + q (RᵀR)_kk."""
-        white = self.whiten(error)
-        return torch.addcmul(quadratic * self.precision_diagonal(), white, white)
+    def squares(self, error: Tensor, quadratic: Tensor) -> tuple[Tensor, Tensor]:
+        """(Re)² + q (RᵀR)_kk and ‖R‖²."""
+        white, precision = self.whiten(error), self.precision_diagonal()
+        return torch.addcmul(quadratic * precision, white, white), precision.sum()
 
     def precision_diagonal(self) -> Tensor:
         """Diagonal of RᵀR, (size,)."""

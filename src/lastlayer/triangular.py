@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .functional import at_least_float32
+from .functional import at_least_float32, squared_sum
 
 
 class Triangular(nn.Module):
@@ -52,42 +52,57 @@ class Triangular(nn.Module):
         for block in (*self.triangles, *self.rectangles):
             block.zero_()
 
-    def products(self, vectors: Tensor) -> Iterator[Tensor]:
-        """Yield the row blocks of R_k x, each (*batch, K, width), for x (*batch, N)."""
-        flat = vectors.reshape(-1, self.size)
+    def _rows(self) -> Iterator[tuple[int, int, Tensor, Tensor | None]]:
+        """Row blocks of R_k: where each starts and stops, its triangle, the rectangle if any."""
         scales = self.log_diagonal.exp()
         for index, (start, stop) in enumerate(self._spans()):
-            here, scale = flat, scales
-            if self.size > self.BLOCK:  # even the slice of a whole costs a copy in backward
-                here, scale = flat[:, start:stop], scales[:, start:stop]
-            product = F.linear(here, self.triangles[index].triu(1).flatten(0, 1))
-            if stop < self.size:
-                right = self.rectangles[index].flatten(0, 1)
-                product = torch.addmm(product, flat[:, stop:], right.mT)
-            product = product.unflatten(-1, (self.num_matrices, stop - start))
-            product = torch.addcmul(product, here.unsqueeze(1), scale)
-            yield product.reshape(*vectors.shape[:-1], *product.shape[1:])
+            # even the slice of a whole costs a copy in backward
+            scale = scales if self.size <= self.BLOCK else scales[:, start:stop]
+            triangle = self.triangles[index].triu(1) + scale.diag_embed()
+            yield start, stop, triangle, self.rectangles[index] if stop < self.size else None
+
+    def _multiply(
+        self, flat: Tensor, start: int, stop: int, triangle: Tensor, rectangle: Tensor | None
+    ) -> Tensor:
+        """The block of R_k x, (batch, K, width), for x (batch, N)."""
+        here = flat if self.size <= self.BLOCK else flat[:, start:stop]
+        product = F.linear(here, triangle.flatten(0, 1))
+        if rectangle is not None:
+            product = torch.addmm(product, flat[:, stop:], rectangle.flatten(0, 1).mT)
+        return product.unflatten(-1, (self.num_matrices, stop - start))
+
+    def products(self, vectors: Tensor) -> Tensor:
+        """R_k x, (*batch, K, N), for x (*batch, N)."""
+        flat = vectors.reshape(-1, self.size)
+        product = torch.cat([self._multiply(flat, *row) for row in self._rows()], -1)
+        return product.reshape(*vectors.shape[:-1], self.num_matrices, self.size)
+
+    def squares(self, vectors: Tensor) -> tuple[Tensor, Tensor]:
+        """‖R_k x‖², (*batch, K), and Σ_k ‖R_k‖², (), from one look at the parameters."""
+        flat = vectors.reshape(-1, self.size)
+        quadratics, norms = [], []
+        for start, stop, triangle, rectangle in self._rows():
+            product = self._multiply(flat, start, stop, triangle, rectangle)
+            product = at_least_float32(product)
+            quadratics.append((product * product).sum(-1))
+            norms.append(squared_sum(triangle))
+            if rectangle is not None:
+                norms.append(squared_sum(rectangle))
+        quadratic = sum(quadratics[1:], quadratics[0])
+        return quadratic.reshape(*vectors.shape[:-1], self.num_matrices), sum(norms[1:], norms[0])
 
     def squared_norm(self) -> Tensor:
         """Squared Frobenius norms ‖R_k‖², (K,)."""
-        norm = (2 * at_least_float32(self.log_diagonal)).exp().sum(-1)
-        for triangle in self.triangles:
-            norm = norm + at_least_float32(triangle).triu(1).square().sum((-2, -1))
-        for rectangle in self.rectangles:
-            norm = norm + at_least_float32(rectangle).square().sum((-2, -1))
-        return norm
+        return at_least_float32(self.dense()).square().sum((-2, -1))
 
     def dense(self) -> Tensor:
         """The matrices R_k, (K, N, N)."""
         rows = []
-        for index, (start, stop) in enumerate(self._spans()):
-            blocks = [self.triangles[index].triu(1)]
-            if start:
-                blocks.insert(0, blocks[0].new_zeros(self.num_matrices, stop - start, start))
-            if stop < self.size:
-                blocks.append(self.rectangles[index])
+        for start, stop, triangle, rectangle in self._rows():
+            left = triangle.new_zeros(self.num_matrices, stop - start, start)
+            blocks = [left, triangle] if rectangle is None else [left, triangle, rectangle]
             rows.append(torch.cat(blocks, -1))
-        return torch.cat(rows, -2) + torch.diag_embed(self.log_diagonal.exp())
+        return torch.cat(rows, -2)
 
     @torch.no_grad()
     def assign(self, dense: Tensor) -> None:

@@ -2,11 +2,29 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from ..functional import LOG_2PI, at_least_float32
+
+
+class QuadraticTerms(NamedTuple):
+    """What a discriminative or regression objective needs of a covariance."""
+
+    quadratic: Tensor  # φᵀS_kφ, (*batch, K)
+    trace: Tensor  # Σ_k tr S_k, ()
+    logdet: Tensor  # Σ_k log|S_k|, ()
+
+
+class MarginalTerms(NamedTuple):
+    """What a generative objective needs of a covariance."""
+
+    log_density: Tensor  # log N(φ | μ_k, S_k + diag σ²), (*batch, K)
+    scaled_trace: Tensor  # tr(S_k diag σ⁻²), (K,)
+    trace: Tensor  # Σ_k tr S_k, ()
+    logdet: Tensor  # Σ_k log|S_k|, ()
 
 
 class Covariance(nn.Module, ABC):
@@ -75,6 +93,18 @@ class Covariance(nn.Module, ABC):
         constant = logdet + self.num_features * LOG_2PI  # (K,)
         densities = -0.5 * (white.square().sum(-2).mT + constant)
         return densities.reshape(*features.shape[:-1], self.num_outputs)
+
+    def quadratic_terms(self, features: Tensor) -> QuadraticTerms:
+        """`quadratic`, `trace` and `logdet` at once, for those who can share work."""
+        return QuadraticTerms(self.quadratic(features), self.trace().sum(), self.logdet().sum())
+
+    def marginal_terms(
+        self, features: Tensor, mean: Tensor, noise_variance: Tensor
+    ) -> MarginalTerms:
+        """`marginal_log_density`, traces and `logdet` at once, for those who can share work."""
+        density = self.marginal_log_density(features, mean, noise_variance)
+        scaled = self.diagonal() @ noise_variance.reciprocal()
+        return MarginalTerms(density, scaled, self.trace().sum(), self.logdet().sum())
 
     def precision(self) -> Tensor:
         """The inverses S_k⁻¹, (K, N, N)."""

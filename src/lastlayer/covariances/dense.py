@@ -7,7 +7,7 @@ from torch import Tensor
 
 from ..functional import at_least_float32
 from ..triangular import Triangular
-from ._base import Covariance
+from ._base import Covariance, QuadraticTerms
 
 
 class Dense(Covariance):
@@ -25,11 +25,12 @@ class Dense(Covariance):
 
     def quadratic(self, features: Tensor) -> Tensor:
         """‖R_kφ‖², (*batch, K)."""
-        blocks = self.factor.products(features)
-        total = at_least_float32(next(blocks)).square().sum(-1)
-        for block in blocks:
-            total = total + at_least_float32(block).square().sum(-1)
-        return total
+        return self.factor.squares(features)[0]
+
+    def quadratic_terms(self, features: Tensor) -> QuadraticTerms:
+        """Quadratic and trace from the same blocks of R_k."""
+        quadratic, trace = self.factor.squares(features)
+        return QuadraticTerms(quadratic, trace, self.logdet().sum())
 
     def dense(self) -> Tensor:
         """The matrices S_k, (K, N, N)."""

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from ..functional import GaussianPrecision, at_least_float32, gaussian_log_densities
-from ._base import Covariance
+from ._base import Covariance, MarginalTerms, QuadraticTerms
 
 
 class Diagonal(Covariance):
@@ -44,13 +44,29 @@ class Diagonal(Covariance):
         stddev = self.diagonal().sqrt()
         return stddev * self._standard_normal(num_samples, stddev, generator).squeeze(-1)
 
+    def quadratic_terms(self, features: Tensor) -> QuadraticTerms:
+        """All from one look at s_k²."""
+        variance = self.diagonal()
+        quadratic = at_least_float32(features).square() @ variance.mT
+        return QuadraticTerms(quadratic, variance.sum(), self.logdet().sum())
+
     def marginal_log_density(
         self, features: Tensor, mean: Tensor, noise_variance: Tensor
     ) -> Tensor:
         """log N(φ | μ_k, diag(s_k² + σ²)), (*batch, K), as two matrix products."""
-        variance = self.diagonal() + noise_variance
-        precision = GaussianPrecision(variance.reciprocal(), None, -variance.log().sum(-1))
-        return gaussian_log_densities(features, mean, precision)
+        return self.marginal_terms(features, mean, noise_variance).log_density
+
+    def marginal_terms(
+        self, features: Tensor, mean: Tensor, noise_variance: Tensor
+    ) -> MarginalTerms:
+        """All from one look at s_k²."""
+        variance = self.diagonal()
+        total = variance + noise_variance
+        precision = GaussianPrecision(total.reciprocal(), None, -total.log().sum(-1))
+        density = gaussian_log_densities(features, mean, precision)
+        weights = torch.stack([noise_variance.reciprocal(), torch.ones_like(noise_variance)], -1)
+        scaled_trace, trace = (variance @ weights).unbind(-1)
+        return MarginalTerms(density, scaled_trace, trace.sum(), self.logdet().sum())
 
     def project(self, precision: Tensor) -> None:
         """Become the inverse of the precisions' diagonals."""

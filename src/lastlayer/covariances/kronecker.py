@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from ..functional import at_least_float32
-from ._base import Covariance
+from ._base import Covariance, QuadraticTerms
 from .dense import Dense
 
 
@@ -31,6 +31,14 @@ class Kronecker(Covariance):
     def quadratic(self, features: Tensor) -> Tensor:
         """v_k φᵀSφ, (*batch, K)."""
         return self.common.quadratic(features) * self.scale()
+
+    def quadratic_terms(self, features: Tensor) -> QuadraticTerms:
+        """Those of S, scaled."""
+        quadratic, trace, logdet = self.common.quadratic_terms(features)
+        scale = self.scale()
+        log_scale = self.num_features * at_least_float32(self.log_scale).sum()
+        logdet = torch.add(log_scale, logdet, alpha=self.num_outputs)
+        return QuadraticTerms(quadratic * scale, trace * scale.sum(), logdet)
 
     def dense(self) -> Tensor:
         """The matrices v_k S, (K, N, N)."""

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from ..functional import GaussianPrecision, gaussian_log_densities
-from ._base import Covariance
+from ._base import Covariance, QuadraticTerms
 from .dense import Dense
 
 
@@ -27,6 +27,12 @@ class Shared(Covariance):
     def quadratic(self, features: Tensor) -> Tensor:
         """φᵀSφ, the same for every output, (*batch, K)."""
         return self.common.quadratic(features).expand(*features.shape[:-1], self.num_outputs)
+
+    def quadratic_terms(self, features: Tensor) -> QuadraticTerms:
+        """Those of S, with trace and log-determinant K times."""
+        quadratic, trace, logdet = self.common.quadratic_terms(features)
+        quadratic = quadratic.expand(*features.shape[:-1], self.num_outputs)
+        return QuadraticTerms(quadratic, self.num_outputs * trace, self.num_outputs * logdet)
 
     def dense(self) -> Tensor:
         """The matrix S, K times, (K, N, N)."""

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from .._checks import check_count, check_features, check_not_empty, check_positive
 from ..covariances import CovarianceLike, make_covariance
-from ..functional import at_least_float32
+from ..functional import gaussian_kl, squared_sum
 from ..predictive import Predictive
 from ..priors import Prior
 
@@ -103,36 +103,36 @@ class Head(nn.Module, ABC):
                 raise ValueError("weight is for the loss; pass a target with it, or no weight")
             return self.predict(self._inputs(features))
         bound, kl, log_prior = self.elbo(features, target, weight)
-        loss = torch.sub(kl * (self.prior.kl_weight / self.num_data), bound)
-        return torch.sub(loss, log_prior, alpha=1 / self.num_data)
+        loss = torch.sub(torch.neg(bound), log_prior, alpha=1 / self.num_data)
+        return torch.add(loss, kl, alpha=self.prior.kl_weight / self.num_data)
 
     def elbo(self, features: Tensor, target: Tensor, weight: Tensor | None = None) -> Elbo:
         """The parts of the objective, for logging; arguments as in `forward`."""
         check_not_empty(features)
-        terms = self.bound_terms(self._inputs(features), target, weight)
-        num_examples = features.numel() // self.num_features
-        return Elbo(terms.sum() / num_examples, self.kl(), self.log_prior())
+        terms, kl, log_prior = self.objective(self._inputs(features), target, weight)
+        per_example = terms.numel() * self.num_features // features.numel()
+        bound = terms.mean() if per_example == 1 else terms.mean() * per_example
+        return Elbo(bound, kl, log_prior)
 
     @abstractmethod
     def predict(self, features: Tensor) -> Predictive:
         """The predictive of prepared features."""
 
     @abstractmethod
-    def bound_terms(self, features: Tensor, target: Tensor, weight: Tensor | None) -> Tensor:
-        """Terms whose sum over everything but examples is the bound, for prepared features."""
-
-    @abstractmethod
-    def kl(self) -> Tensor:
-        """Divergence of the posterior over weights from its prior, ()."""
-
-    @abstractmethod
-    def log_prior(self) -> Tensor:
-        """Log-density of the noise under its prior, ()."""
+    def objective(
+        self, features: Tensor, target: Tensor, weight: Tensor | None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Terms that sum to each example's bound, (*batch,) or (*batch, K), KL and log p(Σ)."""
 
     def _inputs(self, features: Tensor) -> Tensor:
         """Check features and append the constant one if there is a bias, (*batch, width)."""
         check_features(features, self.num_features, self.mean)
         return F.pad(features, (0, 1), value=1.0) if self.bias else features
+
+    def _divergence(self, mean: Tensor, trace: Tensor, logdet: Tensor) -> Tensor:
+        """Divergence of q from its prior, from sums over outputs, ()."""
+        weights = self.num_outputs * self.width
+        return gaussian_kl(squared_sum(mean), trace, logdet, weights, self.prior.variance)
 
     # --------------------------------------------------------------------- exact inference
 
@@ -149,11 +149,6 @@ class Head(nn.Module, ABC):
             f"num_features={self.num_features}, num_outputs={self.num_outputs}, "
             f"num_data={self.num_data}, bias={self.bias}, prior={self.prior}"
         )
-
-
-def squared_sum(tensor: Tensor) -> Tensor:
-    """Sum of squares of all entries, (); the norm's backward is one pass, that of squares three."""
-    return torch.linalg.vector_norm(at_least_float32(tensor)).square()
 
 
 def as_linear(weight: Tensor, head: Head) -> nn.Linear:

@@ -8,11 +8,11 @@ from torch import Tensor, nn
 
 from .._checks import check_choice, check_count, check_labels, check_weight
 from ..covariances import CovarianceLike
-from ..functional import at_least_float32, gaussian_kl, jensen_bound, tilted_bound
+from ..functional import at_least_float32, jensen_bound, tilted_bound
 from ..noise import DiagonalNoise
 from ..predictive import DiscriminativePredictive
 from ..priors import Prior
-from ._base import Head, as_linear, squared_sum
+from ._base import Head, as_linear
 
 BOUNDS = {"jensen": jensen_bound, "tilted": tilted_bound}
 
@@ -78,37 +78,31 @@ class DiscriminativeClassification(Head):
 
     def predict(self, features: Tensor) -> DiscriminativePredictive:
         """The distribution of the logits and, from it, of the label."""
-        mean, epistemic = self._logits(features)
+        mean = at_least_float32(F.linear(features, self.mean))
+        epistemic = at_least_float32(self.covariance.quadratic(features))
         noise = torch.zeros_like(mean)
         if self.noise is not None:
             noise = at_least_float32(self.noise.variance()).expand_as(mean)
         return DiscriminativePredictive(mean, epistemic, noise)
 
-    def bound_terms(self, features: Tensor, target: Tensor, weight: Tensor | None) -> Tensor:
-        """Bound on the expected log-softmax (theorem 2 or tilted), (*batch,)."""
+    def objective(
+        self, features: Tensor, target: Tensor, weight: Tensor | None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Bound on the expected log-softmax (theorem 2 or tilted), (*batch,), KL and log p(Σ)."""
         batch_shape = features.shape[:-1]
         target = check_labels(target, batch_shape)
-        mean, variance = self._logits(features)
+        mean = at_least_float32(F.linear(features, self.mean))
+        variance, trace, logdet = self.covariance.quadratic_terms(features)
+        log_prior = mean.new_zeros(())
         if self.noise is not None:
             variance = variance + self.noise.variance()
+            log_prior = self.noise.log_prior(self.prior)
         terms = BOUNDS[self.bound](mean, variance, target)
-        return terms if weight is None else terms * check_weight(weight, batch_shape, None)
-
-    def kl(self) -> Tensor:
-        """Divergence of q(W) from N(0, s I), ()."""
-        trace, logdet = self.covariance.trace(), self.covariance.logdet()
-        return gaussian_kl(squared_sum(self.mean), trace, logdet, self.width, self.prior.variance)
-
-    def log_prior(self) -> Tensor:
-        """Unnormalised inverse-Wishart log-density of the label noise, ()."""
-        return self.mean.new_zeros(()) if self.noise is None else self.noise.log_prior(self.prior)
+        if weight is not None:
+            terms = terms * check_weight(weight, batch_shape, None)
+        return terms, self._divergence(self.mean, trace, logdet), log_prior
 
     def sample_function(self, generator: torch.Generator | None = None) -> nn.Linear:
         """One draw of the weights, as a linear layer from features to logits."""
         noise = self.covariance.sample(1, generator).squeeze(0)
         return as_linear(at_least_float32(self.mean) + noise, self)
-
-    def _logits(self, features: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean of the logits and their variance due to the weights, (*batch, K) each."""
-        mean = at_least_float32(F.linear(features, self.mean))
-        return mean, at_least_float32(self.covariance.quadratic(features))

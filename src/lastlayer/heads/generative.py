@@ -23,13 +23,12 @@ from ..functional import (
     at_least_float32,
     class_log_densities,
     class_log_density,
-    gaussian_kl,
     generative_bound,
 )
 from ..noise import NOISES
 from ..predictive import GenerativePredictive
 from ..priors import Prior
-from ._base import Head, squared_sum
+from ._base import Head
 
 
 class GenerativeClassification(Head):
@@ -116,9 +115,10 @@ class GenerativeClassification(Head):
         with _full_precision(features):
             features, mean = self._in_basis(features), self._in_basis(self.mean)
             scale = self._log_precision_scale()
-            marginal = self._marginal_log_density(features, mean)
-            expected = class_log_densities(features, mean, scale)
-            expected = expected - 0.5 * self._expected_trace(scale)
+            marginal, scaled_trace, *_ = self.covariance.marginal_terms(
+                features, mean, (-2 * scale).exp()
+            )
+            expected = class_log_densities(features, mean, scale) - 0.5 * scaled_trace
         alpha = self.concentration
         log_class = alpha.log() - alpha.sum().log()
         expected_log_class = alpha.digamma() - alpha.sum().digamma()
@@ -127,35 +127,26 @@ class GenerativeClassification(Head):
             marginal, expected = marginal + volume, expected + volume
         return GenerativePredictive(marginal + log_class, expected + expected_log_class)
 
-    def bound_terms(self, features: Tensor, target: Tensor, weight: Tensor | None) -> Tensor:
-        """Bound on the expected log-probability of the label (theorem 3), (*batch,)."""
+    def objective(
+        self, features: Tensor, target: Tensor, weight: Tensor | None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Bound on the label's expected log-probability (theorem 3), (*batch,), KL, log p(Σ)."""
         batch_shape = features.shape[:-1]
         target = check_labels(target, batch_shape)
         with _full_precision(features):
             features, mean = self._in_basis(features), self._in_basis(self.mean)
             scale = self._log_precision_scale()
-            terms = generative_bound(
-                class_log_density(features, mean, target, scale),
-                self._expected_trace(scale),
-                self._marginal_log_density(features, mean),
-                self.concentration,
-                target,
+            log_density = class_log_density(features, mean, target, scale)
+            marginal, scaled_trace, trace, logdet = self.covariance.marginal_terms(
+                features, mean, (-2 * scale).exp()
             )
-        return terms if weight is None else terms * check_weight(weight, batch_shape, None)
-
-    def kl(self) -> Tensor:
-        """Divergence of q(μ) from N(0, s I), in the basis in which the noise is diagonal, ()."""
-        return gaussian_kl(
-            squared_sum(self._in_basis(self.mean)),
-            self.covariance.trace(),
-            self.covariance.logdet(),
-            self.width,
-            self.prior.variance,
-        )
-
-    def log_prior(self) -> Tensor:
-        """Unnormalised inverse-Wishart log-density of Σ, ()."""
-        return self.noise.log_prior(self.prior)
+            terms = generative_bound(
+                log_density, scaled_trace, marginal, self.concentration, target
+            )
+            kl = self._divergence(mean, trace, logdet)
+        if weight is not None:
+            terms = terms * check_weight(weight, batch_shape, None)
+        return terms, kl, self.noise.log_prior(self.prior)
 
     def _in_basis(self, vectors: Tensor) -> Tensor:
         if self.whitened:
@@ -169,15 +160,6 @@ class GenerativeClassification(Head):
         """Of the noise in the basis in which it is diagonal, (N,)."""
         scale = at_least_float32(self.noise.log_precision_scale)
         return torch.zeros_like(scale) if self.whitened else scale
-
-    def _expected_trace(self, log_precision_scale: Tensor) -> Tensor:
-        """tr(Σ⁻¹S_k), (K,)."""
-        return self.covariance.diagonal() @ (2 * log_precision_scale).exp()
-
-    def _marginal_log_density(self, features: Tensor, mean: Tensor) -> Tensor:
-        """log N(φ | μ̄_k, Σ + S_k) in the basis, (*batch, K)."""
-        variance = (-2 * self._log_precision_scale()).exp()
-        return self.covariance.marginal_log_density(features, mean, variance)
 
     # --------------------------------------------------------------------- exact inference
 

@@ -17,11 +17,11 @@ from .._checks import (
     check_weight,
 )
 from ..covariances import CovarianceLike
-from ..functional import at_least_float32, expected_gaussian_log_density, gaussian_kl
+from ..functional import at_least_float32, expected_gaussian_log_density
 from ..noise import NOISES
 from ..predictive import GaussianPredictive, MultivariateGaussianPredictive
 from ..priors import Prior
-from ._base import Head, as_linear, squared_sum
+from ._base import Head, as_linear
 
 
 class Regression(Head):
@@ -118,37 +118,29 @@ class Regression(Head):
         epistemic = shared if self.conjugate else quadratic.diag_embed()
         return MultivariateGaussianPredictive(mean, epistemic, covariance)
 
-    def bound_terms(self, features: Tensor, target: Tensor, weight: Tensor | None) -> Tensor:
-        """Expected log-likelihood per output (theorem 1), (*batch, K)."""
+    def objective(
+        self, features: Tensor, target: Tensor, weight: Tensor | None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Expected log-likelihood per output (theorem 1), (*batch, K), KL and log p(Σ)."""
         target = check_target(target, features.shape[:-1], self.num_outputs)
         if weight is not None:
             weight = self._check_weight(weight, features.shape[:-1])
             target = target.where(weight != 0, 0.0)
         error = at_least_float32(target - F.linear(features, self.mean))
-        quadratic = at_least_float32(self.covariance.quadratic(features))
+        quadratic, trace, logdet = self.covariance.quadratic_terms(features)
         if self.conjugate:  # Cov(Wφ) = φᵀSφ Σ, so that the noise cancels in the trace
             white = self.noise.whiten(error)
-            squares = torch.addcmul(quadratic, white, white)
+            squares, precision_trace = torch.addcmul(quadratic, white, white), None
         else:
-            squares = self.noise.squares(error, quadratic)
+            squares, precision_trace = self.noise.squares(error, quadratic)
         terms = expected_gaussian_log_density(squares, self.noise.log_precision_scale)
-        return terms if weight is None else terms * weight
+        kl = self._divergence(self._whitened_mean(), trace, logdet)
+        log_prior = self.noise.log_prior(self.prior, precision_trace)
+        return terms if weight is None else terms * weight, kl, log_prior
 
-    def kl(self) -> Tensor:
-        """Divergence of q(W) from its prior, N(0, s I) or, if conjugate, MN(0, Σ, s I), ()."""
-        mean = self.noise.whiten(self.mean.mT) if self.conjugate else self.mean
-        covariance = self.covariance
-        return gaussian_kl(
-            squared_sum(mean),
-            covariance.trace(),
-            covariance.logdet(),
-            self.width,
-            self.prior.variance,
-        )
-
-    def log_prior(self) -> Tensor:
-        """Unnormalised inverse-Wishart log-density of Σ, ()."""
-        return self.noise.log_prior(self.prior)
+    def _whitened_mean(self) -> Tensor:
+        """W̄ in units of its prior's row covariance: the identity or, if conjugate, Σ."""
+        return self.noise.whiten(self.mean.mT) if self.conjugate else self.mean
 
     def _check_weight(self, weight: Tensor, batch_shape: torch.Size) -> Tensor:
         weight = check_weight(weight, batch_shape, self.num_outputs)
