@@ -5,7 +5,7 @@ of your own passes if `check_covariance(make)` does, where `make` builds it for 
 features.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -21,7 +21,7 @@ K, N = 3, 5
 
 def made(make: Make, generator: torch.Generator) -> Covariance:
     covariance = make(K, N).double()
-    covariance.reset_parameters(0.3)
+    covariance.set_isotropic(0.3)
     randomize(covariance, generator)
     return covariance
 
@@ -118,7 +118,7 @@ def gradients_agree_with_the_quadratic(make: Make, generator: torch.Generator) -
             torch.testing.assert_close(left, right)
 
 
-def _gradients(scalar: Tensor, parameters: list[Tensor]) -> list[Tensor]:
+def _gradients(scalar: Tensor, parameters: Sequence[Tensor]) -> list[Tensor]:
     gradients = torch.autograd.grad(scalar, parameters, retain_graph=True, allow_unused=True)
     pairs = zip(gradients, parameters, strict=True)
     return [torch.zeros_like(p) if gradient is None else gradient for gradient, p in pairs]

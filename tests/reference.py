@@ -1,12 +1,12 @@
 """Slow, obvious oracles: the definitions, with explicit matrices and torch.distributions."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
 from torch.distributions import MultivariateNormal
 
-from lastlayer import Covariance, Head
+from lastlayer import Covariance
 
 
 def randomize(module: torch.nn.Module, generator: torch.Generator, scale: float = 0.3) -> None:
@@ -61,13 +61,9 @@ def assert_within_standard_errors(
     assert deviations < count, f"{deviations:.1f} standard errors apart"
 
 
-def class_gaussians(head: Head, extra: Tensor | float = 0.0) -> MultivariateNormal:
-    """The class densities N(μ̄_k, Σ + extra) of a generative head, with explicit matrices."""
-    covariance = head.noise.covariance() + extra
-    return MultivariateNormal(head.mean, covariance.expand(head.num_outputs, -1, -1))
-
-
-def minimize(closure: Callable[[], Tensor], parameters: list[Tensor], steps: int = 2000) -> None:
+def minimize(
+    closure: Callable[[], Tensor], parameters: Sequence[Tensor], steps: int = 2000
+) -> None:
     """Descend on a smooth loss to convergence."""
     optimizer = torch.optim.LBFGS(
         parameters,

@@ -6,6 +6,7 @@ Every case is a row of the table in docs/bad-input.md, which a test below keeps 
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -24,20 +25,22 @@ def features(*shape: int, dtype: torch.dtype = torch.float64) -> Tensor:
 LABELS = torch.tensor([0, 1, 2, 0, 1, 2])
 TARGET = torch.linspace(-1, 1, B * K, dtype=torch.float64).reshape(B, K)
 
-regression = partial(ll.Regression, N, K, num_data=100)
-single = partial(ll.Regression, N, 1, num_data=100)
-discriminative = partial(ll.DiscriminativeClassification, N, K, num_data=100)
-generative = partial(ll.GenerativeClassification, N, K, num_data=100)
-HEADS = [(regression, TARGET), (discriminative, LABELS), (generative, LABELS)]
+regression: Any = partial(ll.Regression, N, K, num_data=100)
+single: Any = partial(ll.Regression, N, 1, num_data=100)
+discriminative: Any = partial(ll.DiscriminativeClassification, N, K, num_data=100)
+generative: Any = partial(ll.GenerativeClassification, N, K, num_data=100)
+HEADS: list[tuple[Any, Tensor]] = [
+    (regression, TARGET),
+    (discriminative, LABELS),
+    (generative, LABELS),
+]
 
 
 def everywhere(change: Callable[[Tensor], Tensor]) -> list[Callable[[], object]]:
     """Calls of every head, loss and prediction, with changed features."""
-    calls: list[Callable[[], object]] = []
-    for make, target in HEADS:
-        calls.append(lambda make=make, target=target: make()(change(features()), target))
-        calls.append(lambda make=make: make()(change(features())))
-    return calls
+    losses = [partial(lambda make, y: make()(change(features()), y), *head) for head in HEADS]
+    predictions = [partial(lambda make: make()(change(features())), make) for make, _ in HEADS]
+    return [*losses, *predictions]
 
 
 def a_set(attribute: str, value: float) -> None:

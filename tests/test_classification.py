@@ -100,7 +100,7 @@ def test_discriminative_bounds_are_tight_without_uncertainty(
 ) -> None:
     features, target = data(generator)
     head = discriminative(generator, bound=bound, noise="none")
-    head.covariance.reset_parameters(1e-16)
+    head.covariance.set_isotropic(1e-16)
     plain = -torch.nn.functional.cross_entropy(features @ head.mean.mT, target)
     torch.testing.assert_close(head.elbo(features, target).bound, plain)
     torch.testing.assert_close(head(features).probs(), (features @ head.mean.mT).softmax(-1))
@@ -246,7 +246,7 @@ def test_dirichlet_terms_are_expectations_under_the_class_posterior(
 def test_generative_bound_is_tight_without_uncertainty(generator: torch.Generator) -> None:
     features, target = data(generator)
     head = generative(generator)
-    head.covariance.reset_parameters(1e-16)
+    head.covariance.set_isotropic(1e-16)
     head.concentration.mul_(1e12)
     exact = head(features).log_prob(target).mean()
     torch.testing.assert_close(head.elbo(features, target).bound, exact)
@@ -413,7 +413,7 @@ def test_generative_logits_survive_cancellation_in_single_precision(
     means = 1000 + 1000 * torch.randn(num_classes, width, generator=generator)
     with torch.no_grad():
         exact.mean.copy_(means.float())
-    exact.covariance.reset_parameters(0.01)
+    exact.covariance.set_isotropic(0.01)
     target = torch.randint(0, num_classes, (200,), generator=generator)
     features = exact.mean[target] + torch.randn(200, width, generator=generator)
     features = features.detach().float()

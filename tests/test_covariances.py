@@ -67,7 +67,7 @@ def test_triangular_blocks_multiply_like_the_whole_matrix(
     size: int, generator: torch.Generator
 ) -> None:
     factor = Triangular(2, size)
-    factor.reset_parameters(0.5)
+    factor.set_isotropic(0.5)
     randomize(factor, generator)
     whole = factor.dense()
     torch.testing.assert_close(whole, whole.triu())
@@ -94,7 +94,7 @@ def test_low_rank_determinant_survives_large_parallel_factors_in_single_precisio
     scale: float, generator: torch.Generator
 ) -> None:
     exact = ll.LowRank(2, 40, rank=3)
-    exact.reset_parameters(1.0)
+    exact.set_isotropic(1.0)
     direction = torch.randn(2, 1, 40, generator=generator)
     with torch.no_grad():
         spread = 1e-3 * torch.randn(2, 3, 40, generator=generator)

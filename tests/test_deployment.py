@@ -385,10 +385,6 @@ def test_a_meta_head_has_the_shapes_of_a_real_one_and_starts_the_same(name: str)
         assert_close(head(features, target), real(features, target), rtol=0, atol=0)
 
 
-@pytest.mark.xfail(
-    raises=TypeError,
-    reason="covariances and their factors have a reset_parameters that needs an argument",
-)
 def test_resetting_every_module_that_can_be_starts_a_head_anew() -> None:
     for name, make in CASES.items():
         torch.manual_seed(3)

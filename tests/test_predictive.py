@@ -182,6 +182,34 @@ def test_expected_softmax_is_right_where_probabilities_are_tiny(
     torch.testing.assert_close(single.log_probs().double(), mean.log_softmax(-1))
 
 
+@pytest.mark.parametrize("variances", [(0.0, 1e4), (1e-3, 1e3), (50.0, 0.0)])
+def test_expected_softmax_finds_the_right_class_when_variances_differ_wildly(
+    variances: tuple[float, float], generator: torch.Generator
+) -> None:
+    mean, variance = torch.tensor([[-138.0, 319.0]]), torch.tensor([variances])
+    predictive = ll.DiscriminativePredictive(mean, variance, torch.zeros(1, 2))
+    sampled_probs = predictive.probs(num_samples=200_000, generator=generator)
+    torch.testing.assert_close(predictive.probs(), sampled_probs, rtol=0, atol=2e-3)
+
+
+@pytest.mark.parametrize("num_classes", [2, 10, 100])
+@pytest.mark.parametrize("variance", [0.0, 0.01, 1.0])
+def test_expected_entropy_agrees_with_sampling(
+    num_classes: int, variance: float, generator: torch.Generator
+) -> None:
+    mean = 2 * torch.randn(4, num_classes, generator=generator)
+    variances = variance * torch.rand(4, num_classes, generator=generator)
+    value = ll.functional.expected_entropy_of_softmax(mean, variances)
+
+    def entropies(count: int) -> Tensor:
+        logits = mean + variances.sqrt() * torch.randn(count, *mean.shape, generator=generator)
+        return Categorical(logits=logits).entropy()
+
+    truth, error = sampled(entropies, 20_000, 5_000)
+    accuracy = 1e-4 if variance < 1 else 4e-3
+    assert ((value - truth).abs() < 5 * error + accuracy).all()
+
+
 # ------------------------------------------------------------------------------ as a container
 
 

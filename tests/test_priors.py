@@ -22,8 +22,8 @@ def test_prior_targets_are_where_the_regularisers_are_smallest() -> None:
     head = ll.Regression(3, 2, num_data=500, prior=prior, covariance="diagonal")
     with torch.no_grad():
         head.mean.zero_()
-    head.covariance.reset_parameters(0.3)
-    head.noise.reset_parameters(1 / 4.0)
+    head.covariance.set_isotropic(0.3)
+    head.noise.set_isotropic(1 / 4.0)
     elbo = head.elbo(torch.zeros(1, 3), torch.zeros(1, 2))
     regulariser = prior.kl_weight * elbo.kl / 500 - elbo.log_prior
     for gradient in torch.autograd.grad(regulariser, list(head.parameters())):

@@ -1,6 +1,7 @@
 """The regression head against closed forms, explicit matrices and gradient descent."""
 
 import itertools
+from typing import Any
 
 import pytest
 import torch
@@ -38,9 +39,9 @@ def data(num_outputs: int, generator: torch.Generator, count: int = T) -> tuple[
     return features, features @ weights.mT + torch.randn(count, num_outputs, generator=generator)
 
 
-def head(num_outputs: int = 3, *, num_data: int = T, **options: object) -> ll.Regression:
+def head(num_outputs: int = 3, *, num_data: int = T, **options: Any) -> ll.Regression:
     options = {"prior": PRIOR, **options}
-    made = ll.Regression(N, num_outputs, num_data=num_data, **options)  # type: ignore[arg-type]
+    made = ll.Regression(N, num_outputs, num_data=num_data, **options)
     noise = NOISE[:num_outputs, :num_outputs]
     made.noise.assign(noise if options.get("noise") == "dense" else noise.diagonal().diag())
     return made
@@ -63,7 +64,7 @@ def head(num_outputs: int = 3, *, num_data: int = T, **options: object) -> ll.Re
     ],
 )
 def test_elbo_equals_the_log_marginal_likelihood_at_the_exact_posterior(
-    num_outputs: int, options: dict[str, object], generator: torch.Generator
+    num_outputs: int, options: dict[str, Any], generator: torch.Generator
 ) -> None:
     features, target = data(num_outputs, generator)
     model = head(num_outputs, **options)
@@ -234,7 +235,12 @@ def test_updating_in_any_split_equals_fitting_once(
 ) -> None:
     features, target = data(3, generator)
     prior = ll.Prior(variance=1.7, kl_weight=0.7)
-    options = {"covariance": covariance, "noise": noise, "row_covariance": row, "prior": prior}
+    options: dict[str, Any] = {
+        "covariance": covariance,
+        "noise": noise,
+        "row_covariance": row,
+        "prior": prior,
+    }
     once, updated = head(3, **options), head(3, **options)
     once.fit_exact(features, target)
     updated.fit_exact(features[:0], target[:0])  # the prior
@@ -274,7 +280,11 @@ def test_sampled_functions_have_the_mean_and_covariance_of_the_posterior(
     generator: torch.Generator,
 ) -> None:
     features, target = data(2, generator)
-    for options in ({"covariance": "dense"}, {"row_covariance": "noise", "noise": "dense"}):
+    cases: list[dict[str, Any]] = [
+        {"covariance": "dense"},
+        {"row_covariance": "noise", "noise": "dense"},
+    ]
+    for options in cases:
         model = head(2, bias=True, **options)
         model.fit_exact(features, target)
         inputs = features[:3]
@@ -342,6 +352,6 @@ def test_tiny_posterior_covariance_gives_the_plain_gaussian_likelihood(
 ) -> None:
     features, target = data(2, generator)
     model = head(2, noise="dense")
-    model.covariance.reset_parameters(1e-16)
+    model.covariance.set_isotropic(1e-16)
     plain = MultivariateNormal(features @ model.mean.mT, NOISE[:2, :2]).log_prob(target).mean()
     torch.testing.assert_close(model.elbo(features, target).bound, plain)

@@ -142,7 +142,7 @@ def tilted_bound(logit_mean: Tensor, logit_variance: Tensor, target: Tensor) -> 
 
 
 def _tilted_upper(mean: Tensor, variance: Tensor, tilt: Tensor) -> Tensor:
-    upper = torch.addcmul(mean, 0.5 - tilt, variance).logsumexp(-1)
+    upper = (mean + (0.5 - tilt) * variance).logsumexp(-1)
     return upper + 0.5 * (tilt.square() * variance).sum(-1)
 
 
@@ -257,7 +257,7 @@ def gaussian_log_densities(features: Tensor, mean: Tensor, precision: GaussianPr
         shift = (precision.factor * centered_mean.unsqueeze(1)).sum(-1)  # (K, r)
         products = F.linear(centered, precision.factor.flatten(0, 1), -shift.flatten())
         squares = products.square().unflatten(-1, (num_classes, rank)).sum(-1)
-        densities = torch.add(densities, squares, alpha=0.5)
+        densities = densities + 0.5 * squares
     densities = densities + _refinement(flat, mean, precision, normalizer, densities)
     return densities.reshape(*features.shape[:-1], num_classes)
 

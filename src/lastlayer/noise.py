@@ -20,7 +20,7 @@ class Noise(nn.Module, ABC):
         self.size = size
 
     @abstractmethod
-    def reset_parameters(self, variance: float = 1.0) -> None:
+    def set_isotropic(self, variance: float) -> None:
         """Set Σ to variance · I."""
 
     @property
@@ -76,7 +76,7 @@ class DiagonalNoise(Noise):
         self.negative_log_stddev = nn.Parameter(torch.zeros(size, **factory))
 
     @torch.no_grad()
-    def reset_parameters(self, variance: float = 1.0) -> None:
+    def set_isotropic(self, variance: float) -> None:
         """Set Σ to variance · I."""
         self.negative_log_stddev.fill_(variance).log_().mul_(-0.5)
 
@@ -87,15 +87,15 @@ class DiagonalNoise(Noise):
 
     def variance(self) -> Tensor:
         """σ², (size,)."""
-        return (-2 * self.negative_log_stddev).exp()
+        return (-2 * at_least_float32(self.negative_log_stddev)).exp()
 
     def whiten(self, vectors: Tensor) -> Tensor:
         """x / σ."""
-        return vectors * self.negative_log_stddev.exp()
+        return vectors * at_least_float32(self.negative_log_stddev).exp()
 
     def color(self, vectors: Tensor) -> Tensor:
         """x σ."""
-        return vectors * (-self.negative_log_stddev).exp()
+        return vectors * (-at_least_float32(self.negative_log_stddev)).exp()
 
     def squares(self, error: Tensor, quadratic: Tensor) -> tuple[Tensor, Tensor]:
         """(e² + q) / σ² and Σ 1/σ²."""
@@ -104,7 +104,8 @@ class DiagonalNoise(Noise):
 
     def precision_diagonal(self) -> Tensor:
         """1 / σ², (size,)."""
-        return (self.negative_log_stddev + self.negative_log_stddev).exp()
+        scale = at_least_float32(self.negative_log_stddev)
+        return (scale + scale).exp()  # half the overhead of 2 * scale
 
     def precision_trace(self) -> Tensor:
         """Σ 1/σ², ()."""
@@ -131,9 +132,9 @@ class DenseNoise(Noise):
         super().__init__(size)
         self.factor = Triangular(1, size, **factory)
 
-    def reset_parameters(self, variance: float = 1.0) -> None:
+    def set_isotropic(self, variance: float) -> None:
         """Set Σ to variance · I."""
-        self.factor.reset_parameters(variance**-0.5)
+        self.factor.set_isotropic(variance**-0.5)
 
     @property
     def log_precision_scale(self) -> Tensor:
@@ -161,7 +162,7 @@ class DenseNoise(Noise):
 
     def precision_diagonal(self) -> Tensor:
         """Diagonal of RᵀR, (size,)."""
-        return self.factor.dense().square().sum((0, 1))
+        return self._upper().square().sum(0)
 
     def precision_trace(self) -> Tensor:
         """‖R‖², ()."""
@@ -174,10 +175,7 @@ class DenseNoise(Noise):
 
     def covariance(self) -> Tensor:
         """Σ, (size, size)."""
-        upper = self._upper()
-        eye = torch.eye(self.size, dtype=upper.dtype, device=upper.device)
-        inverse = torch.linalg.solve_triangular(upper, eye, upper=True)
-        return inverse @ inverse.mT
+        return torch.cholesky_inverse(self._upper(), upper=True)  # autocast leaves it alone
 
     def assign(self, covariance: Tensor) -> None:
         """Set Σ."""

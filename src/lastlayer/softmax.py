@@ -42,7 +42,9 @@ def _noisy_log_density(value: Tensor, variance: Tensor) -> Tensor:
         centred = (location - value) * inverse_scale
         tilted = tilted + weight / 2 * torch.erfc(centred + variance * inverse_scale)
         direct = direct + weight / math.sqrt(math.pi) * inverse_scale * torch.exp(-centred.square())
+    floor = math.log(1e-30)
     tilt = variance / 2 - value + tilted.clamp_min(1e-30).log()
+    tilt = torch.where(tilted > 1e-30, tilt, floor)  # left of all: not the tilt alone
     return torch.where((variance > 4) & (value < variance), direct.clamp_min(1e-30).log(), tilt)
 
 
@@ -75,7 +77,7 @@ def _maximum_nodes(mean: Tensor, variance: Tensor, num_nodes: int) -> tuple[Tens
     return nodes.unsqueeze(-1), weights.unsqueeze(-1) * (11 / (num_nodes - 1))
 
 
-def expected_log_softmax(mean: Tensor, variance: Tensor, num_nodes: int = 24) -> Tensor:
+def expected_log_softmax(mean: Tensor, variance: Tensor, num_nodes: int = 32) -> Tensor:
     r"""Logarithm of `expected_softmax`, which keeps its digits where probabilities underflow.
 
     Args:
@@ -94,7 +96,7 @@ def expected_log_softmax(mean: Tensor, variance: Tensor, num_nodes: int = 24) ->
     return (weights.log() + log_density + others).logsumexp(-2).log_softmax(-1)
 
 
-def expected_softmax(mean: Tensor, variance: Tensor, num_nodes: int = 24) -> Tensor:
+def expected_softmax(mean: Tensor, variance: Tensor, num_nodes: int = 32) -> Tensor:
     r"""Mean of softmax under independent Gaussian logits, by one-dimensional quadrature.
 
     Adding Gumbel noise to the logits makes class k the largest with probability softmax_k, so
@@ -103,8 +105,8 @@ def expected_softmax(mean: Tensor, variance: Tensor, num_nodes: int = 24) -> Ten
     $$E[\mathrm{softmax}_k(z)] = \int f_k(t) \prod_{j \ne k} F_j(t) \, dt$$
 
     exactly. F_k is closed form once the Gumbel is a mixture of normals (Frühwirth-Schnatter and
-    Frühwirth, 2007). The error is below 1e-4 for variances within three decades of each other,
-    1e-5 on average, and nothing but rounding at variance 0.
+    Frühwirth, 2007). On 264 random cases with variances up to three decades apart, 32 nodes were
+    off by 1.4e-4 at most and 5e-6 on average; at variance 0 nothing but rounding is left.
 
     Args:
         mean: Mean of the logits, (*batch, K).
@@ -117,14 +119,15 @@ def expected_softmax(mean: Tensor, variance: Tensor, num_nodes: int = 24) -> Ten
     return expected_log_softmax(mean, variance, num_nodes).exp()
 
 
-def expected_entropy_of_softmax(mean: Tensor, variance: Tensor, num_nodes: int = 24) -> Tensor:
+def expected_entropy_of_softmax(mean: Tensor, variance: Tensor, num_nodes: int = 32) -> Tensor:
     r"""Mean entropy of softmax under independent Gaussian logits, by the same quadrature.
 
     $$E[H] = E[\mathrm{LSE}(z)] - \sum_k m_k p_k - \sum_k v_k \, \partial p_k/\partial m_k$$
 
     with p = E[softmax(z)] (Stein's lemma for E[z_k softmax_k]) and E[LSE(z)] the mean of
     max_k(z_k + Gumbel_k) less Euler's constant. The entropy of p less this is the mutual
-    information between label and weights.
+    information between label and weights. What the mixture of normals gets wrong without
+    variance, where the entropy is known, is subtracted.
 
     Args:
         mean: Mean of the logits, (*batch, K).
@@ -134,6 +137,14 @@ def expected_entropy_of_softmax(mean: Tensor, variance: Tensor, num_nodes: int =
     Returns:
         Nats, (*batch,).
     """
+    certain = _entropy_rule(mean, torch.zeros_like(variance), num_nodes)
+    log_probs = mean.log_softmax(-1)
+    exact = -(log_probs.exp() * log_probs).sum(-1)
+    entropy = _entropy_rule(mean, variance, num_nodes) - certain + exact
+    return entropy.clamp(0, math.log(mean.shape[-1]))
+
+
+def _entropy_rule(mean: Tensor, variance: Tensor, num_nodes: int) -> Tensor:
     nodes, weights = _maximum_nodes(mean.detach(), variance.detach(), num_nodes)
     value = nodes - mean.unsqueeze(-2)
     log_cdf = _noisy_log_cdf(value, variance.unsqueeze(-2))
@@ -142,8 +153,7 @@ def expected_entropy_of_softmax(mean: Tensor, variance: Tensor, num_nodes: int =
     # by parts, ∂p_k/∂m_k = ∫ f_k (∏_{j≠k} F_j)' dt: minus the slope of f_k is not needed
     slope = hazard.sum(-1, keepdim=True) - hazard
     terms = value - variance.unsqueeze(-2) * slope  # large means cancel before the sum
-    entropy = (weights * terms).sum((-2, -1)) / weights.sum((-2, -1)) - _EULER
-    return entropy.clamp(0, math.log(mean.shape[-1]))
+    return (weights * terms).sum((-2, -1)) / weights.sum((-2, -1)) - _EULER
 
 
 def tilted_coefficients(mean: Tensor, variance: Tensor, num_iterations: int = 4) -> Tensor:

@@ -46,7 +46,7 @@ class Triangular(nn.Module):
             yield start, min(start + self.BLOCK, self.size)
 
     @torch.no_grad()
-    def reset_parameters(self, scale: float) -> None:
+    def set_isotropic(self, scale: float) -> None:
         """Set every R_k to scale · I."""
         self.log_diagonal.fill_(scale).log_()
         for block in (*self.triangles, *self.rectangles):

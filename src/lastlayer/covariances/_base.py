@@ -49,7 +49,7 @@ class Covariance(nn.Module, ABC):
         super().__init__()
         self.num_outputs, self.num_features = num_outputs, num_features
 
-    def reset_parameters(self, variance: float) -> None:
+    def set_isotropic(self, variance: float) -> None:
         """Start at S_k = variance · I, or close to it; a covariance may keep its own start."""
 
     @abstractmethod

@@ -19,9 +19,9 @@ class Dense(Covariance):
         super().__init__(num_outputs, num_features)
         self.factor = Triangular(num_outputs, num_features, **factory)
 
-    def reset_parameters(self, variance: float) -> None:
+    def set_isotropic(self, variance: float) -> None:
         """Start at S_k = variance · I."""
-        self.factor.reset_parameters(variance**0.5)
+        self.factor.set_isotropic(variance**0.5)
 
     def quadratic(self, features: Tensor) -> Tensor:
         """‖R_kφ‖², (*batch, K)."""

@@ -19,7 +19,7 @@ class Diagonal(Covariance):
         self.log_variance = nn.Parameter(torch.zeros(num_outputs, num_features, **factory))
 
     @torch.no_grad()
-    def reset_parameters(self, variance: float) -> None:
+    def set_isotropic(self, variance: float) -> None:
         """Start at S_k = variance · I."""
         self.log_variance.fill_(variance).log_()
 

@@ -19,9 +19,9 @@ class Kronecker(Covariance):
         self.log_scale = nn.Parameter(torch.zeros(num_outputs, **factory))
 
     @torch.no_grad()
-    def reset_parameters(self, variance: float) -> None:
+    def set_isotropic(self, variance: float) -> None:
         """Start at S = variance · I and v_k = 1."""
-        self.common.reset_parameters(variance)
+        self.common.set_isotropic(variance)
         self.log_scale.zero_()
 
     def scale(self) -> Tensor:

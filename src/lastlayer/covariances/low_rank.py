@@ -32,7 +32,7 @@ class LowRank(Covariance):
         self.factor = nn.Parameter(torch.zeros(num_outputs, self.rank, num_features, **factory))
 
     @torch.no_grad()
-    def reset_parameters(self, variance: float) -> None:
+    def set_isotropic(self, variance: float) -> None:
         """Start near variance · I: a tenth of the variance in U, whose gradient at zero is zero."""
         self.log_variance.fill_(variance).log_()
         self.factor.normal_(0, (0.1 * variance / self.rank) ** 0.5)

@@ -20,9 +20,9 @@ class Shared(Covariance):
         super().__init__(num_outputs, num_features)
         self.common = Dense(1, num_features, **factory)
 
-    def reset_parameters(self, variance: float) -> None:
+    def set_isotropic(self, variance: float) -> None:
         """Start at S = variance · I."""
-        self.common.reset_parameters(variance)
+        self.common.set_isotropic(variance)
 
     def quadratic(self, features: Tensor) -> Tensor:
         """φᵀSφ, the same for every output, (*batch, K)."""

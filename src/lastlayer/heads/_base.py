@@ -79,7 +79,7 @@ class Head(nn.Module, ABC):
         than its prior.
         """
         nn.init.normal_(self.mean, std=self.width**-0.5)
-        self.covariance.reset_parameters(min(self.prior.variance, 1 / self.width))
+        self.covariance.set_isotropic(min(self.prior.variance, 1 / self.width))
 
     # ------------------------------------------------------------------------- two calls
 

@@ -74,7 +74,7 @@ class DiscriminativeClassification(Head):
         super().reset_parameters()
         if self.noise is not None:
             mode = self.prior.noise_scale / max(self.prior.noise_dof + self.num_outputs + 1, 1.0)
-            self.noise.reset_parameters(min(mode, 1.0))
+            self.noise.set_isotropic(min(mode, 1.0))
 
     def predict(self, features: Tensor) -> DiscriminativePredictive:
         """The distribution of the logits and, from it, of the label."""

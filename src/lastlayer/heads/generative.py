@@ -98,7 +98,7 @@ class GenerativeClassification(Head):
     def reset_parameters(self) -> None:
         """Start anew, with unit noise and no class observed."""
         super().reset_parameters()
-        self.noise.reset_parameters()
+        self.noise.set_isotropic(1.0)
         self.concentration.fill_(self.prior_concentration)
 
     @torch.no_grad()

@@ -85,7 +85,7 @@ class Regression(Head):
     def reset_parameters(self) -> None:
         """Start anew, with unit noise; see `initialize` for targets of another scale."""
         super().reset_parameters()
-        self.noise.reset_parameters()
+        self.noise.set_isotropic(1.0)
 
     @torch.no_grad()
     def initialize(self, features: Tensor, target: Tensor) -> None:
@@ -99,7 +99,7 @@ class Regression(Head):
         self.reset_parameters()
         self.mean.mul_(0.1 * power.sqrt().unsqueeze(-1))
         relative = 1.0 if self.conjugate else float(power.min())
-        self.covariance.reset_parameters(min(self.prior.variance, relative / self.width))
+        self.covariance.set_isotropic(min(self.prior.variance, relative / self.width))
         self.noise.assign(power.to(self.mean).diag_embed())
 
     # ------------------------------------------------------------------------- two calls

@@ -1,0 +1,113 @@
+"""Write the tables of README.md and docs/ from the records in results/.
+
+A table stands between `<!-- begin NAME -->` and `<!-- end NAME -->`; everything between is
+replaced. `--check` changes nothing and fails if a table is not what its record says.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS = ROOT / "results"
+
+
+def table(names: list[str], rows: list[list[str]]) -> str:
+    lines = [names, ["---"] * len(names), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def number(value: float) -> str:
+    return f"{value:.0f}" if value >= 20 else f"{value:.2g}" if value < 10 else f"{value:.1f}"
+
+
+def provenance(record: dict[str, Any]) -> str:
+    about = record["environment"]
+    parts = [about["cpu"], f"torch {about['torch']}"]
+    parts += [f"vbll {about['vbll']}"] if about.get("vbll") else []
+    return f"Measured {about['time'][:10]} on {', '.join(parts)}."
+
+
+def heads() -> str:
+    """The promised ratios."""
+    record = json.loads((RESULTS / "heads.json").read_text())
+    rows = []
+    for row in record["sections"]["targets"]:
+        faster = row["against"] == "vbll"
+        ratio = f"{number(row['ratio'])}× {'faster' if faster else 'the time'}"
+        what = f"{row['phase']}, {row['model']}"
+        against = "`vbll`" if faster else "`nn.Linear` + cross-entropy"
+        target = row["target"].replace(" ", " ") + "×"
+        rows.append([what, row["size"], against, ratio, target, row["verdict"].lower()])
+    for row in record["sections"].get("memory", []):
+        if row["target"]:
+            multiple = f"{row['peak/parameters']:.1f}× the parameters"
+            limit = f"{row['target'].replace(' ', ' ')}×"
+            rows.append(
+                [
+                    f"peak memory, {row['model']}",
+                    row["size"],
+                    "",
+                    multiple,
+                    limit,
+                    row["verdict"].lower(),
+                ]
+            )
+    names = ["step", "size", "against", "measured", "target", ""]
+    return f"{table(names, rows)}\n\n{provenance(record)}"
+
+
+def softmax() -> str:
+    """Candidates for the deterministic predictive."""
+    record = json.loads((RESULTS / "softmax.json").read_text())
+    rows = record["rows"]
+    names = [name for name in rows[0] if name != "candidate"]
+    body = [[row["candidate"], *(_cell(row[name]) for name in names)] for row in rows]
+    return table(["candidate", *(name.replace("_", " ") for name in names)], body)
+
+
+def _cell(value: object) -> str:
+    return f"{value:.2g}" if isinstance(value, float) else str(value)
+
+
+TABLES = {
+    ROOT / "README.md": {"heads": heads},
+    ROOT / "docs" / "decisions" / "0005-quadrature-for-the-mean-softmax.md": {"softmax": softmax},
+}
+
+
+def rendered(page: Path) -> str:
+    """The page with its tables made anew."""
+    text = page.read_text()
+    for name, make in TABLES[page].items():
+        begin, end = f"<!-- begin {name} -->\n", f"<!-- end {name} -->"
+        if begin not in text or end not in text:
+            raise SystemExit(f"{page.relative_to(ROOT)} has no place for the table {name!r}")
+        before, rest = text.split(begin)
+        text = f"{before}{begin}{make()}\n{end}{rest.split(end)[1]}"
+    return text
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--check", action="store_true", help="only compare, and fail if different")
+    check = parser.parse_args().check
+    stale = []
+    for page in TABLES:
+        text = rendered(page)
+        if text != page.read_text():
+            stale.append(str(page.relative_to(ROOT)))
+            if not check:
+                page.write_text(text)
+    print("changed:" if stale else "nothing changed", *stale)
+    sys.exit(1 if check and stale else 0)
+
+
+if __name__ == "__main__":
+    main()
