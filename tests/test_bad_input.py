@@ -69,6 +69,16 @@ ERRORS: list[tuple[str, list[Callable[[], object]], type[Exception], str]] = [
         "but the head is on cpu",
     ),
     (
+        "targets on another device than the features",
+        [
+            lambda: regression()(features(), TARGET.to("meta")),
+            lambda: discriminative()(features(), LABELS.to("meta")),
+            lambda: generative()(features(), LABELS.to("meta")),
+        ],
+        ValueError,
+        "target is on meta",
+    ),
+    (
         "targets (B,) for K > 1 outputs",
         [lambda: regression()(features(), TARGET[:, 0])],
         ValueError,
@@ -335,6 +345,13 @@ def one_output_takes_both_shapes() -> None:
     )
 
 
+def other_float_targets_are_converted() -> None:
+    head = regression()
+    loss = head(features(), TARGET.float())
+    assert loss.dtype == torch.float64
+    torch.testing.assert_close(loss, head(features(), TARGET.float().double()))
+
+
 def empty_batches_predict_nothing() -> None:
     for make, _ in HEADS:
         assert len(make()(features()[:0])) == 0
@@ -355,6 +372,7 @@ RESULTS = [
     ("NaN or infinite targets", not_finite_targets_poison_the_loss),
     ("missing targets, NaN, with weight zero", missing_targets_with_weight_zero_are_ignored),
     ("targets (B,) or (B, 1) for one output", one_output_takes_both_shapes),
+    ("regression targets of another floating dtype", other_float_targets_are_converted),
     ("prediction for an empty batch", empty_batches_predict_nothing),
     ("an exact fit on no data", an_exact_fit_without_data_is_the_prior),
 ]

@@ -70,6 +70,15 @@ def check_not_empty(features: Tensor) -> None:
         )
 
 
+def check_device(name: str, tensor: Tensor, device: torch.device) -> None:
+    """Raise unless the tensor is where the features are."""
+    if tensor.device != device:
+        raise ValueError(
+            f"{name} is on {tensor.device} but the features are on {device}; "
+            "move one with .to(device)"
+        )
+
+
 def check_labels(target: Tensor, batch_shape: torch.Size) -> Tensor:
     """Return class indices (*batch,) as int64, or raise."""
     if target.dtype not in INTEGERS:

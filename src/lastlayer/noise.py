@@ -56,6 +56,10 @@ class Noise(nn.Module, ABC):
     def covariance(self) -> Tensor:
         """Σ, (size, size)."""
 
+    def variance(self) -> Tensor:
+        """Diagonal of Σ, (size,)."""
+        return self.covariance().diagonal()
+
     @abstractmethod
     def assign(self, covariance: Tensor) -> None:
         """Set Σ, or its diagonal, from a matrix (size, size)."""

@@ -10,7 +10,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .._checks import check_count, check_features, check_not_empty, check_positive
+from .._checks import (
+    check_count,
+    check_device,
+    check_features,
+    check_not_empty,
+    check_positive,
+)
 from ..covariances import CovarianceLike, make_covariance
 from ..functional import gaussian_kl, squared_sum
 from ..predictive import Predictive
@@ -109,6 +115,7 @@ class Head(nn.Module, ABC):
     def elbo(self, features: Tensor, target: Tensor, weight: Tensor | None = None) -> Elbo:
         """The parts of the objective, for logging; arguments as in `forward`."""
         check_not_empty(features)
+        check_device("target", target, features.device)
         terms, kl, log_prior = self.objective(self._inputs(features), target, weight)
         per_example = terms.numel() * self.num_features // features.numel()
         bound = terms.mean() if per_example == 1 else terms.mean() * per_example

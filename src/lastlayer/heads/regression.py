@@ -109,7 +109,7 @@ class Regression(Head):
         mean = at_least_float32(F.linear(features, self.mean))
         quadratic = at_least_float32(self.covariance.quadratic(features))  # (*batch, K)
         if self.diagonal_noise:
-            variance = at_least_float32(self.noise.covariance().diagonal()).expand_as(mean)
+            variance = at_least_float32(self.noise.variance()).expand_as(mean)
             epistemic = quadratic * variance if self.conjugate else quadratic
             return GaussianPredictive(mean, epistemic, variance)
         noise = at_least_float32(self.noise.covariance())
@@ -122,7 +122,7 @@ class Regression(Head):
         self, features: Tensor, target: Tensor, weight: Tensor | None
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Expected log-likelihood per output (theorem 1), (*batch, K), KL and log p(Σ)."""
-        target = check_target(target, features.shape[:-1], self.num_outputs)
+        target = check_target(target, features.shape[:-1], self.num_outputs).to(self.mean.dtype)
         if weight is not None:
             weight = self._check_weight(weight, features.shape[:-1])
             target = target.where(weight != 0, 0.0)
