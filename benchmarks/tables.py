@@ -45,7 +45,7 @@ def heads() -> str:
         rows.append([what, row["size"], against, ratio, target, row["verdict"].lower()])
     for row in record["sections"].get("memory", []):
         if row["target"]:
-            multiple = f"{row['peak/parameters']:.1f}× the parameters"
+            multiple = f"{row['allocated/parameters']:.1f}× the parameters"
             limit = f"{row['target'].replace(' ', ' ')}×"
             rows.append(
                 [
