@@ -270,7 +270,7 @@ def main() -> None:
     if arguments.json:
         record = {
             "config": {**vars(arguments), "json": str(arguments.json)},
-            "versions": environment(),
+            "environment": environment(),
             "seconds": time.perf_counter() - start,
             "rows": rows,
             "by_variance": grouped,

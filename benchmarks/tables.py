@@ -64,14 +64,11 @@ def heads() -> str:
 def softmax() -> str:
     """Candidates for the deterministic predictive."""
     record = json.loads((RESULTS / "softmax.json").read_text())
-    rows = record["rows"]
-    names = [name for name in rows[0] if name != "candidate"]
-    body = [[row["candidate"], *(_cell(row[name]) for name in names)] for row in rows]
-    return table(["candidate", *(name.replace("_", " ") for name in names)], body)
-
-
-def _cell(value: object) -> str:
-    return f"{value:.2g}" if isinstance(value, float) else str(value)
+    names = ["max error", "mean error", "mean KL", "ms, K=10", "ms, K=100"]
+    rows = [
+        [row["approximation"], *(f"{row[name]:.2g}" for name in names)] for row in record["rows"]
+    ]
+    return f"{table(['approximation', *names], rows)}\n\n{provenance(record)}"
 
 
 TABLES = {

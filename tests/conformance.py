@@ -166,6 +166,11 @@ CHECKS = [
 
 
 def check_covariance(make: Make) -> None:
-    """Run every check."""
-    for check in CHECKS:
-        check(make, torch.Generator().manual_seed(0))
+    """Run every check, in double precision."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        for check in CHECKS:
+            check(make, torch.Generator().manual_seed(0))
+    finally:
+        torch.set_default_dtype(before)

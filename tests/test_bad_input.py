@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -144,6 +145,7 @@ ERRORS: list[tuple[str, list[Callable[[], object]], type[Exception], str]] = [
             lambda: regression()(features()[:0], TARGET[:0]),
             lambda: discriminative()(features()[:0], LABELS[:0]),
             lambda: generative()(features()[:0], LABELS[:0]),
+            lambda: regression().initialize(features()[:0], TARGET[:0]),
         ],
         ValueError,
         "at least one example",
@@ -155,6 +157,7 @@ ERRORS: list[tuple[str, list[Callable[[], object]], type[Exception], str]] = [
             lambda: regression().fit_exact(features(), TARGET * torch.nan),
             lambda: regression().update(features() / 0, TARGET),
             lambda: regression().initialize(features(), TARGET / 0),
+            lambda: regression().initialize(features() / 0, TARGET),
             lambda: generative().fit_exact(features() / 0, LABELS),
             lambda: generative().update(features() * torch.nan, LABELS),
         ],
@@ -216,11 +219,40 @@ ERRORS: list[tuple[str, list[Callable[[], object]], type[Exception], str]] = [
             lambda: ll.Prior(variance=0),
             lambda: ll.Prior(noise_scale=-1),
             lambda: ll.Prior(kl_weight=float("nan")),
+            lambda: ll.Prior(variance=True),
             lambda: ll.Prior.from_targets(num_data=0, num_outputs=1),
             lambda: ll.Prior.from_targets(num_data=10, num_outputs=1, noise_precision=-1),
         ],
         ValueError,
         "must be a finite number above zero",
+    ),
+    (
+        "a prior that is not a number",
+        [lambda: ll.Prior(noise_dof=float("nan"))],
+        ValueError,
+        "noise_dof must be a finite number",
+    ),
+    (
+        "noise_dof so negative that no noise can be estimated",
+        [
+            lambda: regression(prior=ll.Prior(noise_dof=-50)).fit_exact(
+                features(), TARGET, estimate_noise=True
+            ),
+            lambda: generative(prior=ll.Prior(noise_dof=-50)).fit_exact(
+                features(), LABELS, estimate_noise=True
+            ),
+        ],
+        ValueError,
+        "leaves no weight for the noise estimate",
+    ),
+    (
+        "NaN or negative weights in an exact fit",
+        [
+            lambda: regression().fit_exact(features(), TARGET, torch.full((B,), torch.nan)),
+            lambda: generative().update(features(), LABELS, torch.full((B,), -1.0)),
+        ],
+        ValueError,
+        "must be finite and not negative",
     ),
     (
         "weights of the wrong shape",
@@ -335,6 +367,21 @@ def missing_targets_with_weight_zero_are_ignored() -> None:
     torch.testing.assert_close(ignored, head(features(), TARGET, weight))
 
 
+def labels_with_weight_zero_are_ignored() -> None:
+    labels, weight = LABELS.clone(), torch.ones(B)
+    labels[1], weight[1] = -100, 0
+    for make in (discriminative, generative):
+        head = make()
+        torch.testing.assert_close(
+            head(features(), labels, weight), head(features(), LABELS, weight)
+        )
+
+
+def integers_of_numpy_are_integers() -> None:
+    head = ll.DiscriminativeClassification(np.int64(N), np.int64(K), num_data=np.int64(100))  # type: ignore[arg-type]
+    assert head(features(), LABELS).isfinite()
+
+
 def one_output_takes_both_shapes() -> None:
     head = single()
     flat, column = head(features(), TARGET[:, 0]), head(features(), TARGET[:, :1])
@@ -371,6 +418,8 @@ RESULTS = [
     ("NaN or infinite features", not_finite_features_poison_their_row_and_the_loss),
     ("NaN or infinite targets", not_finite_targets_poison_the_loss),
     ("missing targets, NaN, with weight zero", missing_targets_with_weight_zero_are_ignored),
+    ("labels that are no class, with weight zero", labels_with_weight_zero_are_ignored),
+    ("sizes that are NumPy integers", integers_of_numpy_are_integers),
     ("targets (B,) or (B, 1) for one output", one_output_takes_both_shapes),
     ("regression targets of another floating dtype", other_float_targets_are_converted),
     ("prediction for an empty batch", empty_batches_predict_nothing),

@@ -1,6 +1,7 @@
 """The two classification heads against sampling, Bayes' rule and explicit normals."""
 
 import itertools
+from typing import Any
 
 import pytest
 import torch
@@ -312,9 +313,9 @@ def test_updating_classes_in_any_split_equals_fitting_once(
     features, target = data(generator)
     once = generative(generator, noise=noise)
     once.fit_exact(features, target)
-    updated = generative(torch.Generator().manual_seed(1), noise=noise)
+    made: Any = ll.GenerativeClassification
+    updated = made(N, K, num_data=T, prior=PRIOR, noise=noise)
     updated.noise.load_state_dict(once.noise.state_dict())
-    updated.fit_exact(features[:0], target[:0])
     for part, labels in zip(features.split(splits), target.split(splits), strict=True):
         updated.update(part, labels)
     torch.testing.assert_close(updated.mean, once.mean)
@@ -428,6 +429,85 @@ def test_generative_logits_survive_cancellation_in_single_precision(
     torch.testing.assert_close(
         loss.double(), exact(features.double(), target), rtol=1e-4, atol=1e-3
     )
+
+
+@pytest.mark.parametrize("covariance", ["diagonal", "low_rank"])
+def test_generative_gradients_survive_cancellation_in_single_precision(
+    covariance: str, generator: torch.Generator
+) -> None:
+    exact = ll.GenerativeClassification(16, 20, num_data=100, covariance=covariance)
+    with torch.no_grad():
+        exact.mean.copy_((1000 + 1000 * torch.randn(20, 16, generator=generator)).float())
+    exact.covariance.set_isotropic(0.01)
+    target = torch.randint(0, 20, (100,), generator=generator)
+    features = exact.mean.detach()[target] + torch.randn(100, 16, generator=generator)
+    features = features.float()
+    single = ll.GenerativeClassification(
+        16, 20, num_data=100, covariance=covariance, dtype=torch.float32
+    )
+    single.load_state_dict(exact.state_dict())
+    want = torch.autograd.grad(exact.elbo(features.double(), target).bound, [*exact.parameters()])
+    got = torch.autograd.grad(single.elbo(features, target).bound, [*single.parameters()])
+    for left, right in zip(got, want, strict=True):
+        assert (left - right).abs().max() < 1e-3 * right.abs().max()
+
+
+@pytest.mark.parametrize("scale", [30.0, 300.0, 3000.0])
+def test_low_rank_densities_survive_large_factors_in_single_precision(
+    scale: float, generator: torch.Generator
+) -> None:
+    exact = ll.GenerativeClassification(40, 6, num_data=100, covariance="low_rank")
+    covariance: Any = exact.covariance
+    direction = torch.randn(1, 1, 40, generator=generator)
+    with torch.no_grad():  # nearly parallel: the classes differ in a small angle
+        spread = 0.05 * torch.randn(6, 3, 40, generator=generator)
+        covariance.factor.copy_((scale * (direction + spread)).float())
+        exact.mean.copy_(exact.mean.float())
+    covariance.log_variance.requires_grad_(False).fill_(0.0)
+    target = torch.randint(0, 6, (50,), generator=generator)
+    along = torch.randn(50, 1, 3, generator=generator)
+    features = (along @ covariance.factor.detach()[target]).squeeze(1)
+    features = (features + torch.randn(50, 40, generator=generator)).float()
+    single = ll.GenerativeClassification(
+        40, 6, num_data=100, covariance="low_rank", dtype=torch.float32
+    )
+    single.load_state_dict(exact.state_dict())
+    got, want = single(features), exact(features.double())
+    assert (got.log_prob(target) - want.log_prob(target)).abs().max() < 1e-3
+
+
+def test_single_examples_without_a_batch_dimension_have_densities_and_losses(
+    generator: torch.Generator,
+) -> None:
+    features, target = data(generator)
+    for covariance, noise in itertools.product(COVARIANCES, ["diagonal", "dense"]):
+        head = generative(generator, covariance=covariance, noise=noise)
+        torch.testing.assert_close(head(features[0]).log_joint, head(features).log_joint[0])
+        alone = head.elbo(features[0], target[0]).bound
+        torch.testing.assert_close(alone, head.elbo(features[:1], target[:1]).bound)
+
+
+def test_counts_survive_half_precision() -> None:
+    head = ll.GenerativeClassification(N, K, num_data=T, dtype=torch.float32)
+    head.observe(torch.zeros(100_000, dtype=torch.int64))
+    narrow = head.half()
+    assert narrow.concentration[0] == 100_001
+    assert narrow(torch.zeros(2, N, dtype=torch.float16)).probs().isfinite().all()
+
+
+def test_impossible_classes_leave_entropy_and_information_finite(
+    generator: torch.Generator,
+) -> None:
+    head = generative(generator)
+    head.concentration[2] = 0.0
+    features = data(generator)[0].requires_grad_()
+    predictive = head(features)
+    assert predictive.probs()[:, 2].max() == 0
+    assert predictive.mutual_information().isfinite().all()
+    entropy = predictive.entropy()
+    possible = predictive.probs()[:, [0, 1, 3, 4]]
+    torch.testing.assert_close(entropy, -torch.xlogy(possible, possible).sum(-1))
+    assert torch.autograd.grad(entropy.sum(), features)[0].isfinite().all()
 
 
 def test_weighted_examples_count_as_repeated_ones(generator: torch.Generator) -> None:

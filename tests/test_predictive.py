@@ -236,6 +236,10 @@ def test_predictives_are_pytrees_of_tensors_that_index_move_and_pickle(
     with pytest.raises(IndexError, match="2 indices"):
         predictive[0, 1]
     assert predictive[None].batch_shape == (1, B)
+    with pytest.raises(IndexError, match="1 indices"):
+        predictive[torch.ones(leaves[0].shape[:2], dtype=torch.bool)]
+    assert predictive.sample(2).shape == predictive.sample((2,)).shape
+    assert predictive[:0].sample((2,)).shape[:2] == (2, 0)
     assert not any(leaf.requires_grad for leaf in pytree.tree_leaves(predictive.detach()))
 
 

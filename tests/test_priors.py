@@ -5,6 +5,7 @@ import sys
 
 import pytest
 import torch
+from torch import Tensor
 
 import lastlayer as ll
 
@@ -30,18 +31,29 @@ def test_prior_targets_are_where_the_regularisers_are_smallest() -> None:
         assert gradient.abs().max() < 1e-12
 
 
-def test_prior_strengths_are_the_curvatures_of_the_regularisers() -> None:
-    """λ KL / T has coefficient α_S of ½ Σ_k tr S_k, with N_y outputs sharing S."""
+def test_prior_strengths_are_the_scales_of_the_regularisers() -> None:
+    """λ KL / T is ½α_S(tr S − p̂ log|S|) and −log p(Σ) is ½α_Σ(tr Σ⁻¹ − l̂ log|Σ⁻¹|)."""
     prior = ll.Prior.from_targets(
-        num_data=500, num_outputs=2, weight_variance=0.3, weight_strength=0.7
+        num_data=500,
+        num_outputs=2,
+        weight_variance=0.3,
+        noise_precision=4.0,
+        weight_strength=0.7,
+        noise_strength=1.5,
     )
     head = ll.Regression(3, 2, num_data=500, prior=prior, covariance="shared")
-    trace = 2 * 0.5 * 0.7 / 2  # two outputs, each with ½ α_S / N_y
-    torch.testing.assert_close(
-        torch.tensor(prior.kl_weight / 500 * 2 * 0.5 / prior.variance), torch.tensor(trace)
-    )
+
+    def regularisers(variance: float, precision: float) -> tuple[Tensor, Tensor]:
+        head.covariance.set_isotropic(variance)
+        head.noise.set_isotropic(1 / precision)
+        elbo = head.elbo(torch.zeros(1, 3), torch.zeros(1, 2))
+        return prior.kl_weight * elbo.kl / 500, -elbo.log_prior
+
+    at_target, twice = regularisers(0.3, 4.0), regularisers(0.6, 8.0)
+    log_2 = torch.tensor(2.0).log()
+    torch.testing.assert_close(twice[0] - at_target[0], 0.5 * 0.7 * 3 * (0.3 - 0.3 * log_2))
+    torch.testing.assert_close(twice[1] - at_target[1], 0.5 * 1.5 * 2 * (4.0 - 4.0 * log_2))
     assert ll.Prior.from_targets(num_data=500, num_outputs=2).kl_weight == 1.0
-    assert head.prior.noise_scale == 1.0
 
 
 def test_default_prior_is_the_papers() -> None:

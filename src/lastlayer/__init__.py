@@ -3,6 +3,7 @@
 from . import functional
 from .covariances import Covariance, Dense, Diagonal, Kronecker, LowRank, Shared
 from .heads import (
+    ClassDensities,
     DiscriminativeClassification,
     Elbo,
     GenerativeClassification,
@@ -21,6 +22,7 @@ from .priors import Prior
 __version__ = "0.1.0"
 
 __all__ = [
+    "ClassDensities",
     "Covariance",
     "Dense",
     "Diagonal",

@@ -6,6 +6,7 @@ None of them reads a tensor's values, so all may run inside a compiled or export
 import difflib
 import math
 from collections.abc import Iterable
+from numbers import Integral, Real
 
 import torch
 from torch import Tensor
@@ -27,13 +28,23 @@ def check_choice(name: str, value: object, choices: Iterable[str]) -> None:
 
 def check_positive(name: str, value: float) -> None:
     """Raise unless value is a finite number above zero."""
-    if not (isinstance(value, int | float) and math.isfinite(value) and value > 0):
+    if not _is_number(value) or not value > 0:
         raise ValueError(f"{name} must be a finite number above zero, got {value!r}")
+
+
+def check_number(name: str, value: float) -> None:
+    """Raise unless value is a finite number."""
+    if not _is_number(value):
+        raise ValueError(f"{name} must be a finite number, got {value!r}")
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def check_count(name: str, value: int, minimum: int = 1, hint: str = "") -> None:
     """Raise unless value is an integer of at least minimum."""
-    if not isinstance(value, int) or isinstance(value, bool) or value < minimum:
+    if not isinstance(value, Integral) or isinstance(value, bool) or value < minimum:
         hint = f"; {hint}" if hint else ""
         raise ValueError(f"{name} must be an integer of at least {minimum}, got {value!r}{hint}")
 
@@ -124,6 +135,12 @@ def check_weight(weight: Tensor, batch_shape: torch.Size, num_outputs: int | Non
         f"weight must have shape {tuple(batch_shape)} (per example){per_output}, "
         f"got {tuple(weight.shape)}"
     )
+
+
+def check_weights(weight: Tensor) -> None:
+    """Raise if a weight of an exact fit is NaN, infinite or negative."""
+    if not bool((weight.isfinite() & (weight >= 0)).all()):
+        raise ValueError("weights of an exact fit must be finite and not negative")
 
 
 def check_finite(name: str, tensor: Tensor) -> None:

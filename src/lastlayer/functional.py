@@ -232,8 +232,8 @@ def gaussian_log_densities(features: Tensor, mean: Tensor, precision: GaussianPr
 
     The quadratic is expanded, $w(\phi-\mu)^2 = w\phi^2 - 2w\mu\phi + w\mu^2$, which costs as
     much as a linear layer but cancels where the means are far apart. So features and means are
-    centred first, and the few likeliest classes, which alone decide probabilities, get their
-    exact value back. Gradients are linear in the features and do not suffer.
+    centred first, and the few likeliest classes, which alone decide probabilities and gradients,
+    are computed again without expanding, in the dtype of the precision.
 
     Args:
         features: φ, (*batch, N).
@@ -245,39 +245,36 @@ def gaussian_log_densities(features: Tensor, mean: Tensor, precision: GaussianPr
     """
     num_classes, num_features = mean.shape
     flat = features.reshape(-1, num_features)
+    diagonal = precision.diagonal.to(flat.dtype)
     center = mean.detach().mean(0)
     centered, centered_mean = flat - center, mean - center
-    linear = precision.diagonal * centered_mean  # (K, N)
+    linear = diagonal * centered_mean  # (K, N)
     normalizer = 0.5 * (precision.logdet - num_features * LOG_2PI)  # (K,)
     bias = normalizer - 0.5 * (linear * centered_mean).sum(-1)
-    densities = torch.addmm(bias, -0.5 * centered.square(), precision.diagonal.mT)
+    densities = torch.addmm(bias, -0.5 * centered.square(), diagonal.mT)
     densities = torch.addmm(densities, centered, linear.mT)
     if precision.factor is not None:
-        rank = precision.factor.shape[1]
-        shift = (precision.factor * centered_mean.unsqueeze(1)).sum(-1)  # (K, r)
-        products = F.linear(centered, precision.factor.flatten(0, 1), -shift.flatten())
-        squares = products.square().unflatten(-1, (num_classes, rank)).sum(-1)
+        factor = precision.factor.to(flat.dtype)
+        shift = (factor * centered_mean.unsqueeze(1)).sum(-1)  # (K, r)
+        products = F.linear(centered, factor.flatten(0, 1), -shift.flatten())
+        squares = products.square().unflatten(-1, (num_classes, factor.shape[1])).sum(-1)
         densities = densities + 0.5 * squares
-    densities = densities + _refinement(flat, mean, precision, normalizer, densities)
+    likely = densities.detach().topk(min(NUM_REFINED, num_classes), -1).indices
+    exact = F.embedding(likely, normalizer.unsqueeze(-1)).squeeze(-1)
+    exact = exact - 0.5 * _quadratics(flat, mean, precision, likely)
+    densities = densities.scatter(-1, likely, exact)
     return densities.reshape(*features.shape[:-1], num_classes)
 
 
-def _refinement(
-    features: Tensor,
-    mean: Tensor,
-    precision: GaussianPrecision,
-    normalizer: Tensor,
-    densities: Tensor,
+def _quadratics(
+    features: Tensor, mean: Tensor, precision: GaussianPrecision, chosen: Tensor
 ) -> Tensor:
-    """What the likeliest classes' densities lost to cancellation, (batch, K); a constant."""
-    features, mean, densities = features.detach(), mean.detach(), densities.detach()
-    diagonal, normalizer = precision.diagonal.detach(), normalizer.detach()
-    approximate, likely = densities.topk(min(NUM_REFINED, mean.shape[0]), -1)
-    error = features.unsqueeze(1) - F.embedding(likely, mean)  # (batch, refined, N)
-    quadratic = (error.square() * F.embedding(likely, diagonal)).sum(-1)
+    """(φ − μ_k)ᵀ P_k (φ − μ_k) of the chosen classes, directly, (batch, chosen)."""
+    error = features.unsqueeze(1) - F.embedding(chosen, mean)  # (batch, chosen, N)
+    wide = error.to(precision.diagonal.dtype)
+    quadratic = (wide * wide * F.embedding(chosen, precision.diagonal)).sum(-1)
     if precision.factor is not None:
-        factor = precision.factor.detach()
-        chosen = F.embedding(likely, factor.flatten(1)).unflatten(-1, factor.shape[1:])
-        quadratic = quadratic - (chosen @ error.unsqueeze(-1)).square().sum((-2, -1))
-    exact = F.embedding(likely, normalizer.unsqueeze(-1)).squeeze(-1) - 0.5 * quadratic
-    return torch.zeros_like(densities).scatter(-1, likely, exact - approximate)
+        factor = F.embedding(chosen, precision.factor.flatten(1))
+        factor = factor.unflatten(-1, precision.factor.shape[1:])
+        quadratic = quadratic - (factor @ wide.unsqueeze(-1)).square().sum((-2, -1))
+    return quadratic.to(features.dtype)

@@ -71,6 +71,24 @@ class Noise(nn.Module, ABC):
             self.log_precision_scale, trace, prior.noise_dof, prior.noise_scale
         )
 
+    # A basis in which the noise is diagonal: the given one, unless a subclass has a better one.
+
+    def to_basis(self, vectors: Tensor) -> Tensor:
+        """Vectors in a basis in which Σ is diagonal, (*batch, size), at least float32."""
+        return at_least_float32(vectors)
+
+    def from_basis(self, vectors: Tensor) -> Tensor:
+        """The inverse of `to_basis`."""
+        return vectors
+
+    def basis_log_precision_scale(self) -> Tensor:
+        """`log_precision_scale` in that basis, (size,)."""
+        return at_least_float32(self.log_precision_scale)
+
+    def basis_log_volume(self) -> Tensor:
+        """What to add to a log-density in that basis to have it in the given one, ()."""
+        return torch.zeros_like(self.basis_log_precision_scale().sum())
+
 
 class DiagonalNoise(Noise):
     """Σ = diag(σ²), with the parameter l = −log σ."""
@@ -156,6 +174,22 @@ class DenseNoise(Noise):
         right = vectors.to(upper.dtype).unsqueeze(-1)
         return torch.linalg.solve_triangular(upper, right, upper=True).squeeze(-1)
 
+    def to_basis(self, vectors: Tensor) -> Tensor:
+        """The whitened vectors."""
+        return at_least_float32(self.whiten(vectors))
+
+    def from_basis(self, vectors: Tensor) -> Tensor:
+        """The inverse of `to_basis`."""
+        return self.color(vectors)
+
+    def basis_log_precision_scale(self) -> Tensor:
+        """Zero: the noise is one."""
+        return torch.zeros_like(at_least_float32(self.log_precision_scale))
+
+    def basis_log_volume(self) -> Tensor:
+        """log|R|."""
+        return at_least_float32(self.log_precision_scale).sum()
+
     def _upper(self) -> Tensor:
         return at_least_float32(self.factor.dense().squeeze(0))
 
@@ -179,7 +213,8 @@ class DenseNoise(Noise):
 
     def covariance(self) -> Tensor:
         """Σ, (size, size)."""
-        return torch.cholesky_inverse(self._upper(), upper=True)  # autocast leaves it alone
+        # not a matrix product, which autocast would round
+        return torch.cholesky_inverse(self._upper(), upper=True).contiguous()
 
     def assign(self, covariance: Tensor) -> None:
         """Set Σ."""

@@ -12,6 +12,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
+from statistics import NormalDist
 from typing import Any, TypeVar
 
 import torch
@@ -50,9 +51,7 @@ class Predictive:
     def __getitem__(self: Self, index: Any) -> Self:
         """The predictive of some of the examples; indexes the leading dimensions."""
         index = index if isinstance(index, tuple) else (index,)
-        free = len(self.batch_shape) - sum(
-            entry is not None and entry is not ... for entry in index
-        )
+        free = len(self.batch_shape) - sum(map(_indexed_dimensions, index))
         if free < 0:
             raise IndexError(f"{len(index)} indices for a batch of shape {tuple(self.batch_shape)}")
         for position, entry in enumerate(index):
@@ -89,10 +88,21 @@ class Predictive:
         raise TypeError(f"{type(self).__name__} has no torch distribution")
 
     def sample(
-        self, sample_shape: Sequence[int] = (), generator: torch.Generator | None = None
+        self, sample_shape: Sequence[int] | int = (), generator: torch.Generator | None = None
     ) -> Tensor:
         """Draws of the target, (*sample_shape, …)."""
         raise TypeError(f"{type(self).__name__} cannot be sampled")
+
+
+def _indexed_dimensions(entry: Any) -> int:
+    """How many dimensions of a tensor an entry of its index takes up."""
+    if entry is None or entry is ...:
+        return 0
+    return entry.ndim if isinstance(entry, Tensor) and entry.dtype == torch.bool else 1
+
+
+def _shape(sample_shape: Sequence[int] | int) -> tuple[int, ...]:
+    return (sample_shape,) if isinstance(sample_shape, int) else tuple(sample_shape)
 
 
 # ------------------------------------------------------------------------------- regression
@@ -117,14 +127,16 @@ class _Gaussian(Predictive):
         """Lower and upper end of the central interval of each target, (*batch, K) each."""
         if not 0 < level < 1:
             raise ValueError(f"level must lie between 0 and 1, got {level!r}; 0.9 is 90 percent")
-        width = math.sqrt(2) * torch.erfinv(self.mean.new_tensor(level)) * self.stddev
+        width = NormalDist().inv_cdf(0.5 + level / 2) * self.stddev
         return self.mean - width, self.mean + width
 
     def _target(self, target: Tensor) -> Tensor:
         return check_target(target, self.batch_shape, self.mean.shape[-1])
 
-    def _noise(self, sample_shape: Sequence[int], generator: torch.Generator | None) -> Tensor:
-        shape = (*sample_shape, *self.mean.shape)
+    def _noise(
+        self, sample_shape: Sequence[int] | int, generator: torch.Generator | None
+    ) -> Tensor:
+        shape = (*_shape(sample_shape), *self.mean.shape)
         like = self.mean
         return torch.randn(shape, generator=generator, dtype=like.dtype, device=like.device)
 
@@ -178,7 +190,7 @@ class GaussianPredictive(_Gaussian):
         return 0.5 * (self.epistemic_variance / self.noise_variance).log1p().sum(-1)
 
     def sample(
-        self, sample_shape: Sequence[int] = (), generator: torch.Generator | None = None
+        self, sample_shape: Sequence[int] | int = (), generator: torch.Generator | None = None
     ) -> Tensor:
         """Draws of the targets, (*sample_shape, *batch, K)."""
         return self.mean + self.stddev * self._noise(sample_shape, generator)
@@ -241,7 +253,7 @@ class MultivariateGaussianPredictive(_Gaussian):
         return 0.5 * (torch.linalg.slogdet(self.covariance).logabsdet - noise)
 
     def sample(
-        self, sample_shape: Sequence[int] = (), generator: torch.Generator | None = None
+        self, sample_shape: Sequence[int] | int = (), generator: torch.Generator | None = None
     ) -> Tensor:
         """Draws of the targets, (*sample_shape, *batch, K)."""
         factor = torch.linalg.cholesky(self.covariance)
@@ -279,25 +291,29 @@ class _Classes(Predictive):
 
     def entropy(self) -> Tensor:
         """Entropy of the label in nats, (*batch,)."""
-        return _entropy(self.probs())
+        return _entropy(self.log_probs())
 
     def sample(
-        self, sample_shape: Sequence[int] = (), generator: torch.Generator | None = None
+        self, sample_shape: Sequence[int] | int = (), generator: torch.Generator | None = None
     ) -> Tensor:
         """Draws of the label, (*sample_shape, *batch)."""
         probs = self.probs()
-        count = math.prod(sample_shape)
+        shape = (*_shape(sample_shape), *self.batch_shape)
+        if 0 in shape:
+            return torch.empty(shape, dtype=torch.int64, device=probs.device)
+        count = math.prod(_shape(sample_shape))
         flat = probs.reshape(-1, probs.shape[-1])
         drawn = flat.multinomial(count, replacement=True, generator=generator)
-        return drawn.mT.reshape(*sample_shape, *self.batch_shape)
+        return drawn.mT.reshape(shape)
 
     def distribution(self) -> Distribution:
         """The categorical distribution of the label."""
         return Categorical(probs=self.probs())
 
 
-def _entropy(probs: Tensor) -> Tensor:
-    return -torch.xlogy(probs, probs).sum(-1)
+def _entropy(log_probs: Tensor) -> Tensor:
+    finite = log_probs.clamp(min=-1e4)  # impossible classes add nothing, nor to the gradient
+    return -(finite.exp() * finite).sum(-1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -351,15 +367,16 @@ class DiscriminativePredictive(_Classes):
             return (self.entropy() - conditional).clamp(min=0)
         weights_only = replace(self, noise_variance=torch.zeros_like(self.noise_variance))
         logits = weights_only.sample_logits((num_samples,), generator)
-        probs = expected_softmax(logits, self.noise_variance.expand_as(logits))
-        return _entropy(probs.mean(0)) - _entropy(probs).mean(0)
+        log_probs = expected_log_softmax(logits, self.noise_variance.expand_as(logits))
+        mean = log_probs.logsumexp(0) - math.log(num_samples)
+        return _entropy(mean) - _entropy(log_probs).mean(0)
 
     def sample_logits(
-        self, sample_shape: Sequence[int] = (), generator: torch.Generator | None = None
+        self, sample_shape: Sequence[int] | int = (), generator: torch.Generator | None = None
     ) -> Tensor:
         """Draws of the logits, (*sample_shape, *batch, K)."""
         mean = self.logit_mean
-        shape = (*sample_shape, *mean.shape)
+        shape = (*_shape(sample_shape), *mean.shape)
         noise = torch.randn(shape, generator=generator, dtype=mean.dtype, device=mean.device)
         return mean + self.logit_variance.sqrt() * noise
 
@@ -397,12 +414,15 @@ class GenerativePredictive(_Classes):
         the classes that φ may have come from only the likeliest are followed: good to 0.02 nats
         with thirty examples per class, and to 0.05 with six.
         """
-        variance = 2 * (self.log_joint - self.expected_log_joint).clamp(min=0)
+        # a class that cannot be (α = 0) has both at minus infinity
+        variance = 2 * (self.log_joint - self.expected_log_joint).nan_to_num(0, 0, 0).clamp(min=0)
+        expected = self.expected_log_joint
+        expected = expected.maximum(expected.amax(-1, keepdim=True) - 1e4)
         weight, origin = self.probs().topk(min(8, variance.shape[-1]), -1)  # (*batch, origins)
         # φ came from class c with its probability, and then favours means of class c near φ
         favoured = torch.zeros_like(variance).unsqueeze(-2).expand(*origin.shape, -1)
         favoured = favoured.scatter(-1, origin.unsqueeze(-1), 1.0)
-        mean = self.expected_log_joint.unsqueeze(-2) + favoured * variance.unsqueeze(-2)
+        mean = expected.unsqueeze(-2) + favoured * variance.unsqueeze(-2)
         conditional = expected_entropy_of_softmax(mean, variance.unsqueeze(-2).expand_as(mean))
         conditional = (weight * conditional).sum(-1) / weight.sum(-1)
         return (self.entropy() - conditional).clamp(min=0)

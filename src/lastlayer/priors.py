@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ._checks import check_positive
+from ._checks import check_number, check_positive
 
 
 @dataclass(frozen=True)
@@ -30,6 +30,7 @@ class Prior:
         check_positive("prior.variance", self.variance)
         check_positive("prior.noise_scale", self.noise_scale)
         check_positive("prior.kl_weight", self.kl_weight)
+        check_number("prior.noise_dof", self.noise_dof)
 
     @classmethod
     def from_targets(

@@ -71,13 +71,14 @@ class LowRank(Covariance):
         self, features: Tensor, mean: Tensor, noise_variance: Tensor
     ) -> Tensor:
         """log N(φ | μ_k, S_k + diag(σ²)) by the Woodbury identity, (*batch, K)."""
-        variance = self._variance() + noise_variance
-        scaled = at_least_float32(self.factor) * variance.rsqrt().unsqueeze(1)
+        variance = (self._variance() + noise_variance).double()
+        scaled = self.factor.double() * variance.rsqrt().unsqueeze(1)
         root = _capacitance(scaled)
-        # (diag(v) + UᵀU)⁻¹ = diag(1/v) − BᵀB with B = C^{-1/2} U diag(1/v)
-        correction = torch.linalg.solve_triangular(root, scaled.to(root.dtype), upper=False)
-        correction = correction.to(scaled.dtype) * variance.rsqrt().unsqueeze(1)
-        logdet = -variance.log().sum(-1) - _log_diagonal(root).to(scaled.dtype)
+        # (diag(v) + UᵀU)⁻¹ = diag(1/v) − BᵀB with B = C^{-1/2} U diag(1/v), a difference of
+        # nearly equal numbers along large U: double precision until the quadratic is done
+        correction = torch.linalg.solve_triangular(root, scaled, upper=False)
+        correction = correction * variance.rsqrt().unsqueeze(1)
+        logdet = (-variance.log().sum(-1) - _log_diagonal(root)).to(features.dtype)
         precision = GaussianPrecision(variance.reciprocal(), correction, logdet)
         return gaussian_log_densities(features, mean, precision)
 

@@ -56,11 +56,13 @@ class Shared(Covariance):
         """log N(φ | μ_k, S + diag(σ²)), (*batch, K), with one factorisation for all classes."""
         total = self.common.dense().squeeze(0) + noise_variance.diag_embed()
         factor = torch.linalg.cholesky(total)
-        white = torch.linalg.solve_triangular(factor.mT, features, upper=True, left=False)
+        flat = features.reshape(-1, self.num_features)
+        white = torch.linalg.solve_triangular(factor.mT, flat, upper=True, left=False)
         white_mean = torch.linalg.solve_triangular(factor.mT, mean, upper=True, left=False)
         unit = torch.ones_like(white_mean)
         logdet = -2 * factor.diagonal().log().sum().expand(self.num_outputs)
-        return gaussian_log_densities(white, white_mean, GaussianPrecision(unit, None, logdet))
+        density = gaussian_log_densities(white, white_mean, GaussianPrecision(unit, None, logdet))
+        return density.reshape(*features.shape[:-1], self.num_outputs)
 
     def _cholesky(self) -> Tensor:
         return self.common._cholesky().expand(self.num_outputs, -1, -1)

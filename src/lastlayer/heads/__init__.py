@@ -2,10 +2,11 @@
 
 from ._base import Elbo, Head
 from .discriminative import DiscriminativeClassification
-from .generative import GenerativeClassification
+from .generative import ClassDensities, GenerativeClassification
 from .regression import Regression
 
 __all__ = [
+    "ClassDensities",
     "DiscriminativeClassification",
     "Elbo",
     "GenerativeClassification",

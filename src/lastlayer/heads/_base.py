@@ -85,7 +85,19 @@ class Head(nn.Module, ABC):
         than its prior.
         """
         nn.init.normal_(self.mean, std=self.width**-0.5)
-        self.covariance.set_isotropic(min(self.prior.variance, 1 / self.width))
+        self._start(1 / self.width)
+
+    def _start(self, variance: float) -> None:
+        """Start S_k at variance · I, or at its prior if that is narrower."""
+        self._start_variance = min(self.prior.variance, variance)
+        self.covariance.set_isotropic(self._start_variance)
+
+    def _untouched(self, precision: Tensor) -> bool:
+        """Whether S_k, by its precision or the diagonal of that, is still where it started."""
+        start = torch.full_like(precision, 1 / self._start_variance)
+        if precision.ndim == 3:
+            start = start * torch.eye(self.width, dtype=start.dtype, device=start.device)
+        return torch.allclose(precision, start, rtol=1e-5, atol=1e-5 / self._start_variance)
 
     # ------------------------------------------------------------------------- two calls
 
@@ -115,8 +127,9 @@ class Head(nn.Module, ABC):
     def elbo(self, features: Tensor, target: Tensor, weight: Tensor | None = None) -> Elbo:
         """The parts of the objective, for logging; arguments as in `forward`."""
         check_not_empty(features)
+        inputs = self._inputs(features)
         check_device("target", target, features.device)
-        terms, kl, log_prior = self.objective(self._inputs(features), target, weight)
+        terms, kl, log_prior = self.objective(inputs, target, weight)
         per_example = terms.numel() * self.num_features // features.numel()
         bound = terms.mean() if per_example == 1 else terms.mean() * per_example
         return Elbo(bound, kl, log_prior)
@@ -173,3 +186,14 @@ def as_linear(weight: Tensor, head: Head) -> nn.Linear:
         if head.bias:
             layer.bias.copy_(weight[:, -1])
     return layer.requires_grad_(False)
+
+
+def noise_strength(counts: Tensor, prior: Prior, dimension: int) -> Tensor:
+    """T + ν + N + 1, by which the scatter of data and prior is divided to estimate Σ."""
+    strength = counts + prior.noise_dof + dimension + 1
+    if bool((strength <= 0).any()):
+        raise ValueError(
+            f"prior.noise_dof={prior.noise_dof} leaves no weight for the noise estimate; "
+            f"it must exceed {-float(counts.min()) - dimension - 1} with this data"
+        )
+    return strength

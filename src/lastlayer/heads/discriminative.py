@@ -91,6 +91,9 @@ class DiscriminativeClassification(Head):
         """Bound on the expected log-softmax (theorem 2 or tilted), (*batch,), KL and log p(Σ)."""
         batch_shape = features.shape[:-1]
         target = check_labels(target, batch_shape)
+        if weight is not None:
+            weight = check_weight(weight, batch_shape, None).to(self.mean.dtype)
+            target = target.where(weight != 0, 0)  # ignored, whatever it is
         mean = at_least_float32(F.linear(features, self.mean))
         variance, trace, logdet = self.covariance.quadratic_terms(features)
         log_prior = mean.new_zeros(())
@@ -99,7 +102,7 @@ class DiscriminativeClassification(Head):
             log_prior = self.noise.log_prior(self.prior)
         terms = BOUNDS[self.bound](mean, variance, target)
         if weight is not None:
-            terms = terms * check_weight(weight, batch_shape, None)
+            terms = terms * weight
         return terms, self._divergence(self.mean, trace, logdet), log_prior
 
     def sample_function(self, generator: torch.Generator | None = None) -> nn.Linear:

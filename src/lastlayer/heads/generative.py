@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from contextlib import AbstractContextManager, nullcontext
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -12,11 +12,13 @@ from torch import Tensor, nn
 from .._checks import (
     check_choice,
     check_count,
+    check_features,
     check_finite,
     check_forgetting,
     check_labels,
     check_positive,
     check_weight,
+    check_weights,
 )
 from ..covariances import CovarianceLike
 from ..functional import (
@@ -25,10 +27,10 @@ from ..functional import (
     class_log_density,
     generative_bound,
 )
-from ..noise import NOISES
+from ..noise import NOISES, Noise
 from ..predictive import GenerativePredictive
 from ..priors import Prior
-from ._base import Head
+from ._base import Head, noise_strength
 
 
 class GenerativeClassification(Head):
@@ -101,6 +103,14 @@ class GenerativeClassification(Head):
         self.noise.set_isotropic(1.0)
         self.concentration.fill_(self.prior_concentration)
 
+    def _apply(self, fn: Any, recurse: bool = True) -> Any:
+        """Move or cast the head; counts stay at least float32, half precision cannot hold them."""
+        counts = self.concentration
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        if self.concentration.dtype in (torch.float16, torch.bfloat16):
+            self.concentration = counts.to(self.concentration.device)
+        return self
+
     @torch.no_grad()
     def observe(self, target: Tensor) -> None:
         """Count the classes of some labels, once per example: the exact Dirichlet posterior."""
@@ -113,8 +123,8 @@ class GenerativeClassification(Head):
     def predict(self, features: Tensor) -> GenerativePredictive:
         """The joint density of features and label, and from it the label's probabilities."""
         with _full_precision(features):
-            features, mean = self._in_basis(features), self._in_basis(self.mean)
-            scale = self._log_precision_scale()
+            features, mean = self.noise.to_basis(features), self.noise.to_basis(self.mean)
+            scale = self.noise.basis_log_precision_scale()
             marginal, scaled_trace, *_ = self.covariance.marginal_terms(
                 features, mean, (-2 * scale).exp()
             )
@@ -122,10 +132,10 @@ class GenerativeClassification(Head):
         alpha = self.concentration
         log_class = alpha.log() - alpha.sum().log()
         expected_log_class = alpha.digamma() - alpha.sum().digamma()
-        if self.whitened:  # the densities in the features' own units
-            volume = at_least_float32(self.noise.log_precision_scale).sum()
-            marginal, expected = marginal + volume, expected + volume
-        return GenerativePredictive(marginal + log_class, expected + expected_log_class)
+        volume = self.noise.basis_log_volume()  # densities in the features' own units
+        return GenerativePredictive(
+            marginal + (log_class + volume), expected + (expected_log_class + volume)
+        )
 
     def objective(
         self, features: Tensor, target: Tensor, weight: Tensor | None
@@ -133,9 +143,12 @@ class GenerativeClassification(Head):
         """Bound on the label's expected log-probability (theorem 3), (*batch,), KL, log p(Σ)."""
         batch_shape = features.shape[:-1]
         target = check_labels(target, batch_shape)
+        if weight is not None:
+            weight = check_weight(weight, batch_shape, None).to(self.mean.dtype)
+            target = target.where(weight != 0, 0)  # ignored, whatever it is
         with _full_precision(features):
-            features, mean = self._in_basis(features), self._in_basis(self.mean)
-            scale = self._log_precision_scale()
+            features, mean = self.noise.to_basis(features), self.noise.to_basis(self.mean)
+            scale = self.noise.basis_log_precision_scale()
             log_density = class_log_density(features, mean, target, scale)
             marginal, scaled_trace, trace, logdet = self.covariance.marginal_terms(
                 features, mean, (-2 * scale).exp()
@@ -145,21 +158,8 @@ class GenerativeClassification(Head):
             )
             kl = self._divergence(mean, trace, logdet)
         if weight is not None:
-            terms = terms * check_weight(weight, batch_shape, None)
+            terms = terms * weight
         return terms, kl, self.noise.log_prior(self.prior)
-
-    def _in_basis(self, vectors: Tensor) -> Tensor:
-        if self.whitened:
-            vectors = self.noise.whiten(vectors.to(self.mean.dtype))
-        return at_least_float32(vectors)
-
-    def _from_basis(self, vectors: Tensor) -> Tensor:
-        return self.noise.color(vectors) if self.whitened else vectors
-
-    def _log_precision_scale(self) -> Tensor:
-        """Of the noise in the basis in which it is diagonal, (N,)."""
-        scale = at_least_float32(self.noise.log_precision_scale)
-        return torch.zeros_like(scale) if self.whitened else scale
 
     # --------------------------------------------------------------------- exact inference
 
@@ -212,6 +212,9 @@ class GenerativeClassification(Head):
     ) -> None:
         """Condition the posterior on new data: the same as fitting on old and new together.
 
+        A new head starts from its prior, a trained one from the posterior it has learned. The
+        labels are counted too: no `observe` for them.
+
         Args:
             features: of the new data, (*batch, num_features); one example is (num_features,).
             target: class indices, (*batch,).
@@ -230,7 +233,10 @@ class GenerativeClassification(Head):
         fit = self._in_double()
         precision = fit.covariance.diagonal().reciprocal()
         information = forgetting * (precision - 1 / self.prior.variance)
-        fit._condition(information, forgetting * precision * fit._in_basis(fit.mean), data)
+        shift = forgetting * precision * fit.noise.to_basis(fit.mean)
+        if self._untouched(precision):  # neither trained nor fitted: no data, and not the prior
+            information, shift = torch.zeros_like(information), torch.zeros_like(shift)
+        fit._condition(information, shift, data)
         counted = forgetting * (fit.concentration - self.prior_concentration) + data.counts
         fit.concentration.copy_(self.prior_concentration + counted)
         self._adopt(fit)
@@ -238,18 +244,18 @@ class GenerativeClassification(Head):
     @torch.no_grad()
     def sample_function(self, generator: torch.Generator | None = None) -> ClassDensities:
         """One draw of class means and probabilities, as a module from features to log p(φ, y)."""
-        mean = self._in_basis(self.mean)
+        mean = self.noise.to_basis(self.mean)
         mean = mean + self.covariance.sample(1, generator).squeeze(0).to(mean.dtype)
         gamma = torch._standard_gamma(self.concentration, generator=generator)  # Dirichlet
-        return ClassDensities(self, mean, (gamma / gamma.sum()).log())
+        return ClassDensities(self.noise, mean, (gamma / gamma.sum()).log())
 
     def _condition(self, information: Tensor, shift: Tensor, data: _ClassStatistics) -> None:
         """Set the posterior from natural parameters in the basis, (K, N) each, and new data."""
-        scale = (2 * self._log_precision_scale()).exp() / self.prior.kl_weight
+        scale = (2 * self.noise.basis_log_precision_scale()).exp() / self.prior.kl_weight
         precision = 1 / self.prior.variance + information + data.counts[:, None] * scale
         self.covariance.project_diagonal(precision)
-        mean = (shift + scale * self._in_basis(data.total)) / precision
-        self.mean.copy_(self._from_basis(mean))
+        mean = (shift + scale * self.noise.to_basis(data.total)) / precision
+        self.mean.copy_(self.noise.from_basis(mean))
 
     def _optimal_noise(self, data: _ClassStatistics) -> Tensor:
         """The Σ that is best for the present posterior, (N, N)."""
@@ -262,7 +268,7 @@ class GenerativeClassification(Head):
         else:
             scatter = scatter + (count * self.covariance.diagonal()).sum(0).diag_embed()
         scale = self.prior.noise_scale * torch.eye(self.width).to(scatter)
-        return (scatter + scale) / (data.counts.sum() + self.prior.noise_dof + self.width + 1)
+        return (scatter + scale) / noise_strength(data.counts.sum(), self.prior, self.width)
 
 
 class _ClassStatistics(NamedTuple):
@@ -287,6 +293,7 @@ class _ClassStatistics(NamedTuple):
         weights = flat.new_ones(len(flat))
         if weight is not None:
             weights = check_weight(weight, batch_shape, None).double().flatten()
+            check_weights(weights)
         zeros = flat.new_zeros(head.num_outputs, head.width)
         total = zeros.index_add(0, target, weights[:, None] * flat)
         counts = zeros[:, 0].index_add(0, target, weights)
@@ -300,20 +307,18 @@ class ClassDensities(nn.Module):
     mean: Tensor
     log_class: Tensor
 
-    def __init__(self, head: GenerativeClassification, mean: Tensor, log_class: Tensor) -> None:
+    def __init__(self, noise: Noise, mean: Tensor, log_class: Tensor) -> None:
         super().__init__()
-        self._head = copy.deepcopy(head).requires_grad_(False)
-        self.register_buffer("mean", mean)
+        self.noise = copy.deepcopy(noise).requires_grad_(False)
+        self.register_buffer("mean", mean)  # in the noise's basis
         self.register_buffer("log_class", log_class)
 
     def forward(self, features: Tensor) -> Tensor:
         """log p(φ, y = k), (*batch, K)."""
-        head = self._head
-        inputs = head._in_basis(head._inputs(features))
-        density = class_log_densities(inputs, self.mean, head._log_precision_scale())
-        if head.whitened:
-            density = density + head.noise.log_precision_scale.sum()
-        return density + self.log_class
+        check_features(features, self.noise.size, self.noise.log_precision_scale)
+        scale = self.noise.basis_log_precision_scale()
+        density = class_log_densities(self.noise.to_basis(features), self.mean, scale)
+        return density + (self.log_class + self.noise.basis_log_volume())
 
 
 def _full_precision(tensor: Tensor) -> AbstractContextManager[None]:

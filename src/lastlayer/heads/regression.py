@@ -13,15 +13,17 @@ from .._checks import (
     check_count,
     check_finite,
     check_forgetting,
+    check_not_empty,
     check_target,
     check_weight,
+    check_weights,
 )
 from ..covariances import CovarianceLike
 from ..functional import at_least_float32, expected_gaussian_log_density
 from ..noise import NOISES
 from ..predictive import GaussianPredictive, MultivariateGaussianPredictive
 from ..priors import Prior
-from ._base import Head, as_linear
+from ._base import Head, as_linear, noise_strength
 
 
 class Regression(Head):
@@ -93,13 +95,14 @@ class Regression(Head):
 
         The first loss is then that of a Gaussian fitted to the targets, whatever their units.
         """
+        check_not_empty(features)
+        check_finite("features", self._inputs(features))
         target = check_target(target, features.shape[:-1], self.num_outputs)
         check_finite("targets", target)
         power = target.double().reshape(-1, self.num_outputs).square().mean(0).clamp(min=1e-30)
         self.reset_parameters()
         self.mean.mul_(0.1 * power.sqrt().unsqueeze(-1))
-        relative = 1.0 if self.conjugate else float(power.min())
-        self.covariance.set_isotropic(min(self.prior.variance, relative / self.width))
+        self._start((1.0 if self.conjugate else float(power.min())) / self.width)
         self.noise.assign(power.to(self.mean).diag_embed())
 
     # ------------------------------------------------------------------------- two calls
@@ -143,7 +146,7 @@ class Regression(Head):
         return self.noise.whiten(self.mean.mT) if self.conjugate else self.mean
 
     def _check_weight(self, weight: Tensor, batch_shape: torch.Size) -> Tensor:
-        weight = check_weight(weight, batch_shape, self.num_outputs)
+        weight = check_weight(weight, batch_shape, self.num_outputs).to(self.mean.dtype)
         if weight.shape[-1] != 1 and not self.diagonal_noise:
             raise ValueError(
                 "weights per output need noise='diagonal': with correlated noise the outputs "
@@ -197,6 +200,8 @@ class Regression(Head):
         forgetting: float = 1.0,
     ) -> None:
         """Condition the posterior on new data: the same as fitting on old and new together.
+
+        A new head starts from its prior, a trained one from the posterior it has learned.
 
         Args:
             features: of the new data, (*batch, num_features); one example is (num_features,).
@@ -258,6 +263,8 @@ class Regression(Head):
         if self.covariance.shared:  # S⁻¹ = I/s + mean(coefficient) G
             coefficients = coefficients.mean(0, keepdim=True)
         precision = self.covariance.precision()
+        if self._untouched(precision):  # neither trained nor fitted: no data, and not the prior
+            return torch.zeros_like(precision), torch.zeros_like(self.mean)
         gram = (precision - _eye_like(precision) / self.prior.variance) / coefficients
         row_covariance = torch.eye(self.num_outputs).to(gram)
         if not self.conjugate:
@@ -279,7 +286,8 @@ class Regression(Head):
         else:
             scatter = scatter + (self.covariance.dense() * gram).sum((-2, -1)).diag_embed()
         scale = self.prior.noise_scale * _eye_like(scatter)
-        return (scatter + scale) / (counts + self.prior.noise_dof + self.num_outputs + 1)[:, None]
+        strength = noise_strength(counts, self.prior, self.num_outputs)
+        return (scatter + scale) / strength[:, None]
 
 
 class _Statistics(NamedTuple):
@@ -301,6 +309,7 @@ class _Statistics(NamedTuple):
         if weight is None:
             weight = features.new_ones(batch_shape)
         weight = head._check_weight(weight, batch_shape).double()
+        check_weights(weight)
         target = target.where(weight != 0, 0.0).reshape(-1, head.num_outputs)
         check_finite("targets", target)
         weight = weight.reshape(-1, weight.shape[-1])  # (T, 1) or (T, K)

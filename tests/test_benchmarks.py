@@ -1,0 +1,48 @@
+"""A short run of every benchmark, on real sizes where that is quick, and the generated tables."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from benchmarks import heads, softmax, tables
+
+
+@pytest.fixture(autouse=True)
+def _single_precision() -> None:
+    torch.set_default_dtype(torch.float32)
+
+
+def test_head_benchmark_measures_every_section(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record = tmp_path / "heads.json"
+    sections = ",".join(heads.SECTIONS)
+    arguments = ["heads.py", "--quick", "--without-vbll", "--sections", sections]
+    monkeypatch.setattr("sys.argv", [*arguments, "--json", str(record)])
+    heads.main()
+    written = json.loads(record.read_text())
+    assert set(written["sections"]) == set(heads.SECTIONS)
+    assert all(written["sections"].values())
+    for row in written["sections"]["targets"]:
+        assert row["ours_ms"] > 0
+        assert row["ratio"] > 0
+    assert "targets" in capsys.readouterr().out
+
+
+def test_softmax_benchmark_ranks_the_quadrature_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record = tmp_path / "softmax.json"
+    monkeypatch.setattr("sys.argv", ["softmax.py", "--quick", "--json", str(record)])
+    softmax.main()
+    rows = json.loads(record.read_text())["rows"]
+    best = min(rows, key=lambda row: row["mean error"])
+    assert best["approximation"].startswith(("lastlayer", "quadrature"))
+    assert "lastlayer" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("page", tables.TABLES, ids=lambda page: page.name)
+def test_tables_are_what_their_records_say(page: Path) -> None:
+    assert tables.rendered(page) == page.read_text()
