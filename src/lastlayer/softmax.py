@@ -106,7 +106,9 @@ def expected_softmax(mean: Tensor, variance: Tensor, num_nodes: int = 32) -> Ten
 
     exactly. F_k is closed form once the Gumbel is a mixture of normals (Frühwirth-Schnatter and
     Frühwirth, 2007). On 264 random cases with variances up to three decades apart, 32 nodes were
-    off by 1.4e-4 at most and 5e-6 on average; at variance 0 nothing but rounding is left.
+    off by 1.4e-4 at most and 5e-6 on average; at variance 0 nothing but rounding is left. Beyond
+    that, with one variance above 10,000 beside one below 1, a narrow class can fall between the
+    nodes: sample there.
 
     Args:
         mean: Mean of the logits, (*batch, K).
