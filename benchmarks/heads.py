@@ -24,6 +24,7 @@ from benchmarks.backbone import backbone_rows
 from benchmarks.cancellation import cancellation_rows
 from benchmarks.contenders import FLOAT_BYTES, Model, Size, import_vbll, make, vbll_obstacle
 from benchmarks.memory import memory_rows
+from benchmarks.profile import profile_rows
 from benchmarks.report import Row, environment, print_table, write_json
 from benchmarks.timing import Timing, interleave, progress
 
@@ -33,6 +34,7 @@ SECTIONS = {
     "scaling": "how training time grows with width N and outputs K, next to theory",
     "grid": "batch 32–512, width 50–2048, outputs 1–1000 (about 20 minutes)",
     "backbone": "a head's share of a training step of WRN-28-10 (several minutes)",
+    "profile": "where the time against nn.Linear goes: matrix products and the rest",
     "cancellation": "accuracy and time of the generative head's expanded quadratics",
 }
 DEFAULT_SECTIONS = "targets,memory,scaling"
@@ -287,6 +289,7 @@ def main() -> None:
         "scaling": lambda: scaling_rows(short, quick),
         "grid": lambda: grid_rows(short, quick, with_vbll),
         "backbone": lambda: backbone_rows(quick, with_vbll),
+        "profile": lambda: profile_rows(quick),
         "cancellation": lambda: cancellation_rows(quick),
     }
     about = environment()

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -61,18 +64,38 @@ def heads() -> str:
     return f"{table(names, rows)}\n\n{provenance(record)}"
 
 
+def section(name: str, record: str = "heads.json") -> str:
+    """A section of the benchmark as it was printed."""
+    rows = json.loads((RESULTS / record).read_text())["sections"][name]
+    names = list(rows[0])
+    return table(names, [[cell(row.get(name, "")) for name in names] for row in rows])
+
+
+def cell(value: object) -> str:
+    if not isinstance(value, float):
+        return str(value)
+    return "–" if math.isnan(value) else f"{value:.0f}" if value >= 1000 else f"{value:.3g}"
+
+
 def softmax() -> str:
     """Candidates for the deterministic predictive."""
     record = json.loads((RESULTS / "softmax.json").read_text())
     names = ["max error", "mean error", "mean KL", "ms, K=10", "ms, K=100"]
-    rows = [
-        [row["approximation"], *(f"{row[name]:.2g}" for name in names)] for row in record["rows"]
-    ]
+    rows = [[row["approximation"], *(cell(row[name]) for name in names)] for row in record["rows"]]
     return f"{table(['approximation', *names], rows)}\n\n{provenance(record)}"
 
 
-TABLES = {
+Tables = dict[str, Callable[[], str]]
+TABLES: dict[Path, Tables] = {
     ROOT / "README.md": {"heads": heads},
+    ROOT / "docs" / "performance.md": {
+        "targets": partial(section, "targets"),
+        "memory": partial(section, "memory"),
+        "scaling": partial(section, "scaling"),
+        "backbone": partial(section, "backbone"),
+        "cancellation": partial(section, "cancellation"),
+        "profile": partial(section, "profile", "profile.json"),
+    },
     ROOT / "docs" / "decisions" / "0005-quadrature-for-the-mean-softmax.md": {"softmax": softmax},
 }
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import copy
 from abc import ABC, abstractmethod
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -21,8 +20,6 @@ from ..covariances import CovarianceLike, make_covariance
 from ..functional import gaussian_kl, squared_sum
 from ..predictive import Predictive
 from ..priors import Prior
-
-AnyHead = TypeVar("AnyHead", bound="Head")
 
 
 class Elbo(NamedTuple):
@@ -92,13 +89,6 @@ class Head(nn.Module, ABC):
         self._start_variance = min(self.prior.variance, variance)
         self.covariance.set_isotropic(self._start_variance)
 
-    def _untouched(self, precision: Tensor) -> bool:
-        """Whether S_k, by its precision or the diagonal of that, is still where it started."""
-        start = torch.full_like(precision, 1 / self._start_variance)
-        if precision.ndim == 3:
-            start = start * torch.eye(self.width, dtype=start.dtype, device=start.device)
-        return torch.allclose(precision, start, rtol=1e-5, atol=1e-5 / self._start_variance)
-
     # ------------------------------------------------------------------------- two calls
 
     def forward(
@@ -154,15 +144,6 @@ class Head(nn.Module, ABC):
         weights = self.num_outputs * self.width
         return gaussian_kl(squared_sum(mean), trace, logdet, weights, self.prior.variance)
 
-    # --------------------------------------------------------------------- exact inference
-
-    def _in_double(self: AnyHead) -> AnyHead:
-        """A copy in double precision, in which exact fits are computed."""
-        return copy.deepcopy(self).double()
-
-    def _adopt(self: AnyHead, other: AnyHead) -> None:
-        self.load_state_dict(other.state_dict())
-
     def extra_repr(self) -> str:
         """Sizes and options, for printing."""
         return (
@@ -186,14 +167,3 @@ def as_linear(weight: Tensor, head: Head) -> nn.Linear:
         if head.bias:
             layer.bias.copy_(weight[:, -1])
     return layer.requires_grad_(False)
-
-
-def noise_strength(counts: Tensor, prior: Prior, dimension: int) -> Tensor:
-    """T + ν + N + 1, by which the scatter of data and prior is divided to estimate Σ."""
-    strength = counts + prior.noise_dof + dimension + 1
-    if bool((strength <= 0).any()):
-        raise ValueError(
-            f"prior.noise_dof={prior.noise_dof} leaves no weight for the noise estimate; "
-            f"it must exceed {-float(counts.min()) - dimension - 1} with this data"
-        )
-    return strength

@@ -14,7 +14,6 @@ from .._checks import (
     check_count,
     check_features,
     check_finite,
-    check_forgetting,
     check_labels,
     check_positive,
     check_weight,
@@ -30,10 +29,10 @@ from ..functional import (
 from ..noise import NOISES, Noise
 from ..predictive import GenerativePredictive
 from ..priors import Prior
-from ._base import Head, noise_strength
+from ._conjugate import ConjugateHead
 
 
-class GenerativeClassification(Head):
+class GenerativeClassification(ConjugateHead):
     r"""Bayesian Gaussian discriminant analysis on features, $\phi\,|\,y \sim N(\mu_y, \Sigma)$.
 
     The posterior of the class means is Gaussian, $q(\mu_k) = N(\bar\mu_k, S_k)$, that of the
@@ -44,6 +43,11 @@ class GenerativeClassification(Head):
     Σ, the whitened one, $L^\top\phi$ with $\Sigma^{-1} = LL^\top$, with dense Σ. The covariances
     S_k and the prior $N(0, s I)$ of the class means are meant in that basis, so that Σ + S_k
     never needs a factorisation per class.
+
+    `fit_exact` sets, in that basis, $S_k^{-1} = I/s + T_k\Sigma^{-1}/\lambda$ and
+    $\bar\mu_k = S_k\Sigma^{-1}\sum_t\phi_t/\lambda$, and $\alpha$ to prior plus counts. This is the
+    posterior of the model p(φ, y); the training loss bounds p(y | φ) instead, and may rise.
+    `fit_exact` and `update` count the labels they see: they need no `observe`.
 
     Args:
         num_features: N, the width of the features.
@@ -161,86 +165,6 @@ class GenerativeClassification(Head):
             terms = terms * weight
         return terms, kl, self.noise.log_prior(self.prior)
 
-    # --------------------------------------------------------------------- exact inference
-
-    @torch.no_grad()
-    def fit_exact(
-        self,
-        features: Tensor,
-        target: Tensor,
-        weight: Tensor | None = None,
-        *,
-        estimate_noise: bool = False,
-        max_iterations: int = 200,
-    ) -> None:
-        r"""Set the posterior of class means and probabilities given all the data, in closed form.
-
-        $S_k^{-1} = I/s + T_k\Sigma^{-1}/\lambda$, $\bar\mu_k = S_k\Sigma^{-1}\sum_t\phi_t/\lambda$,
-        $\alpha = \underline\alpha + $ counts, in the basis in which Σ is diagonal; S_k is
-        projected on the family of the covariance. This is the posterior of the generative model
-        p(φ, y); the training loss bounds p(y | φ) instead, and may rise.
-
-        Args:
-            features: of all the data, (*batch, num_features).
-            target: class indices, (*batch,).
-            weight: of the examples, (*batch,).
-            estimate_noise: also find Σ, by alternating its optimum with the posterior's, ending
-                on a posterior; otherwise Σ stays as it is.
-            max_iterations: of that alternation; it stops when Σ settles.
-        """
-        data = _ClassStatistics.of(self, features, target, weight)
-        fit = self._in_double()
-        nothing = torch.zeros_like(fit.mean)
-        fit._condition(nothing, nothing, data)
-        for _ in range(max_iterations if estimate_noise else 0):
-            before = fit.noise.covariance()
-            fit.noise.assign(fit._optimal_noise(data))
-            fit._condition(nothing, nothing, data)
-            if torch.allclose(fit.noise.covariance(), before, rtol=1e-8, atol=1e-14):
-                break
-        fit.concentration.copy_(self.prior_concentration + data.counts)
-        self._adopt(fit)
-
-    @torch.no_grad()
-    def update(
-        self,
-        features: Tensor,
-        target: Tensor,
-        weight: Tensor | None = None,
-        *,
-        forgetting: float = 1.0,
-    ) -> None:
-        """Condition the posterior on new data: the same as fitting on old and new together.
-
-        A new head starts from its prior, a trained one from the posterior it has learned. The
-        labels are counted too: no `observe` for them.
-
-        Args:
-            features: of the new data, (*batch, num_features); one example is (num_features,).
-            target: class indices, (*batch,).
-            weight: of the examples, (*batch,).
-            forgetting: factor on all that earlier data said, 1 for none; below 1 the posterior
-                follows drifting data and falls back to its prior where nothing comes.
-        """
-        if not self.covariance.axis_aligned:
-            raise TypeError(
-                "the exact posterior of the class means has diagonal covariances, which "
-                f"{type(self.covariance).__name__} does not keep apart; use covariance='diagonal', "
-                "or call fit_exact on all the data"
-            )
-        check_forgetting(forgetting)
-        data = _ClassStatistics.of(self, features, target, weight)
-        fit = self._in_double()
-        precision = fit.covariance.diagonal().reciprocal()
-        information = forgetting * (precision - 1 / self.prior.variance)
-        shift = forgetting * precision * fit.noise.to_basis(fit.mean)
-        if self._untouched(precision):  # neither trained nor fitted: no data, and not the prior
-            information, shift = torch.zeros_like(information), torch.zeros_like(shift)
-        fit._condition(information, shift, data)
-        counted = forgetting * (fit.concentration - self.prior_concentration) + data.counts
-        fit.concentration.copy_(self.prior_concentration + counted)
-        self._adopt(fit)
-
     @torch.no_grad()
     def sample_function(self, generator: torch.Generator | None = None) -> ClassDensities:
         """One draw of class means and probabilities, as a module from features to log p(φ, y)."""
@@ -249,13 +173,55 @@ class GenerativeClassification(Head):
         gamma = torch._standard_gamma(self.concentration, generator=generator)  # Dirichlet
         return ClassDensities(self.noise, mean, (gamma / gamma.sum()).log())
 
-    def _condition(self, information: Tensor, shift: Tensor, data: _ClassStatistics) -> None:
-        """Set the posterior from natural parameters in the basis, (K, N) each, and new data."""
+    # --------------------------------------------------------------------- exact inference
+
+    def _statistics(
+        self, features: Tensor, target: Tensor, weight: Tensor | None
+    ) -> _ClassStatistics:
+        batch_shape = features.shape[:-1]
+        flat = self._inputs(features).double().reshape(-1, self.width)
+        target = check_labels(target, batch_shape).flatten()
+        check_finite("features", flat)
+        weights = flat.new_ones(len(flat))
+        if weight is not None:
+            weights = check_weight(weight, batch_shape, None).double().flatten()
+            check_weights(weights)
+            target = target.where(weights != 0, 0)  # ignored, whatever it is
+        zeros = flat.new_zeros(self.num_outputs, self.width)
+        total = zeros.index_add(0, target, weights[:, None] * flat)
+        counts = zeros[:, 0].index_add(0, target, weights)
+        centered = flat - (total / counts.clamp(min=1e-300)[:, None])[target]
+        within = centered.mT @ (weights[:, None] * centered)
+        return _ClassStatistics(counts, total, within)
+
+    def _information(self, data: _ClassStatistics) -> tuple[Tensor, Tensor]:
+        """T_kΣ⁻¹/λ and Σ⁻¹Σ_tφ_t/λ, in the basis in which Σ is diagonal, (K, N) each."""
         scale = (2 * self.noise.basis_log_precision_scale()).exp() / self.prior.kl_weight
-        precision = 1 / self.prior.variance + information + data.counts[:, None] * scale
+        return data.counts[:, None] * scale, scale * self.noise.to_basis(data.total)
+
+    def _present(self) -> tuple[Tensor, Tensor]:
+        precision = self.covariance.diagonal().reciprocal()
+        if self._untouched(precision):  # neither trained nor fitted: no data, and not the prior
+            return torch.zeros_like(precision), torch.zeros_like(precision)
+        return precision - 1 / self.prior.variance, precision * self.noise.to_basis(self.mean)
+
+    def _set_posterior(self, information: Tensor, shift: Tensor) -> None:
+        precision = 1 / self.prior.variance + information
         self.covariance.project_diagonal(precision)
-        mean = (shift + scale * self.noise.to_basis(data.total)) / precision
-        self.mean.copy_(self.noise.from_basis(mean))
+        self.mean.copy_(self.noise.from_basis(shift / precision))
+
+    def _check_update(self, data: _ClassStatistics) -> None:
+        if not self.covariance.axis_aligned:
+            raise TypeError(
+                "the exact posterior of the class means has diagonal covariances, which "
+                f"{type(self.covariance).__name__} does not keep apart; use covariance='diagonal', "
+                "or call fit_exact on all the data"
+            )
+
+    def _count(self, data: _ClassStatistics, forgetting: float) -> None:
+        """The exact Dirichlet posterior; what is counted here needs no `observe`."""
+        counted = forgetting * (self.concentration - self.prior_concentration) + data.counts
+        self.concentration.copy_(self.prior_concentration + counted)
 
     def _optimal_noise(self, data: _ClassStatistics) -> Tensor:
         """The Σ that is best for the present posterior, (N, N)."""
@@ -267,8 +233,7 @@ class GenerativeClassification(Head):
             scatter = scatter + weight * self.mean.mT @ self.mean
         else:
             scatter = scatter + (count * self.covariance.diagonal()).sum(0).diag_embed()
-        scale = self.prior.noise_scale * torch.eye(self.width).to(scatter)
-        return (scatter + scale) / noise_strength(data.counts.sum(), self.prior, self.width)
+        return self._noise_estimate(scatter, data.counts.sum())
 
 
 class _ClassStatistics(NamedTuple):
@@ -277,28 +242,6 @@ class _ClassStatistics(NamedTuple):
     counts: Tensor  # Σ_t w of each class, (K,)
     total: Tensor  # Σ_t wφ of each class, (K, N)
     within: Tensor  # Σ_t w(φ − φ̄_y)(φ − φ̄_y)ᵀ over all classes, (N, N)
-
-    @classmethod
-    def of(
-        cls,
-        head: GenerativeClassification,
-        features: Tensor,
-        target: Tensor,
-        weight: Tensor | None,
-    ) -> _ClassStatistics:
-        batch_shape = features.shape[:-1]
-        flat = head._inputs(features).double().reshape(-1, head.width)
-        target = check_labels(target, batch_shape).flatten()
-        check_finite("features", flat)
-        weights = flat.new_ones(len(flat))
-        if weight is not None:
-            weights = check_weight(weight, batch_shape, None).double().flatten()
-            check_weights(weights)
-        zeros = flat.new_zeros(head.num_outputs, head.width)
-        total = zeros.index_add(0, target, weights[:, None] * flat)
-        counts = zeros[:, 0].index_add(0, target, weights)
-        centered = flat - (total / counts.clamp(min=1e-300)[:, None])[target]
-        return cls(counts, total, centered.mT @ (weights[:, None] * centered))
 
 
 class ClassDensities(nn.Module):

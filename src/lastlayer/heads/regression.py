@@ -12,7 +12,6 @@ from .._checks import (
     check_choice,
     check_count,
     check_finite,
-    check_forgetting,
     check_not_empty,
     check_target,
     check_weight,
@@ -23,16 +22,20 @@ from ..functional import at_least_float32, expected_gaussian_log_density
 from ..noise import NOISES
 from ..predictive import GaussianPredictive, MultivariateGaussianPredictive
 from ..priors import Prior
-from ._base import Head, as_linear, noise_strength
+from ._base import as_linear
+from ._conjugate import ConjugateHead
 
 
-class Regression(Head):
+class Regression(ConjugateHead):
     r"""Bayesian linear regression on features, $y = W\phi + \varepsilon$.
 
     The posterior of the weights is Gaussian, $q(w_k) = N(\bar w_k, S_k)$, and the predictive
     $N(\bar W\phi,\ \mathrm{diag}(\phi^\top S_k\phi) + \Sigma)$ is exact. If the rows of W share
     the noise covariance (`row_covariance="noise"`), the posterior is the conjugate
     $MN(\bar W, \Sigma, S)$ and the predictive $N(\bar W\phi, (1 + \phi^\top S\phi)\Sigma)$.
+
+    `fit_exact` sets $S_k^{-1} = I/s + (\Sigma^{-1})_{kk}\Phi^\top\Phi/\lambda$, without the noise
+    if conjugate, and the mean of the exact posterior.
 
     Args:
         num_features: N, the width of the features.
@@ -154,80 +157,6 @@ class Regression(Head):
             )
         return weight
 
-    # --------------------------------------------------------------------- exact inference
-
-    @torch.no_grad()
-    def fit_exact(
-        self,
-        features: Tensor,
-        target: Tensor,
-        weight: Tensor | None = None,
-        *,
-        estimate_noise: bool = False,
-        max_iterations: int = 200,
-    ) -> None:
-        r"""Set the posterior to its optimum given all the data, in closed form.
-
-        $S_k^{-1} = I/s + (\Sigma^{-1})_{kk}\Phi^\top\Phi/\lambda$ (without the noise if
-        conjugate), projected on the family of the covariance; the mean is the exact posterior's.
-
-        Args:
-            features: of all the data, (*batch, num_features).
-            target: as in `forward`.
-            weight: as in `forward`.
-            estimate_noise: also find Σ, by alternating its optimum with the posterior's, ending
-                on a posterior; otherwise Σ stays as it is.
-            max_iterations: of that alternation; it stops when Σ settles.
-        """
-        data = _Statistics.of(self, features, target, weight)
-        fit = self._in_double()
-        fit._solve(data.gram, data.cross)
-        for _ in range(max_iterations if estimate_noise else 0):
-            before = fit.noise.covariance()
-            fit.noise.assign(fit._optimal_noise(data))
-            fit._solve(data.gram, data.cross)
-            if torch.allclose(fit.noise.covariance(), before, rtol=1e-8, atol=1e-14):
-                break
-        self._adopt(fit)
-
-    @torch.no_grad()
-    def update(
-        self,
-        features: Tensor,
-        target: Tensor,
-        weight: Tensor | None = None,
-        *,
-        forgetting: float = 1.0,
-    ) -> None:
-        """Condition the posterior on new data: the same as fitting on old and new together.
-
-        A new head starts from its prior, a trained one from the posterior it has learned.
-
-        Args:
-            features: of the new data, (*batch, num_features); one example is (num_features,).
-            target: as in `forward`.
-            weight: as in `forward`.
-            forgetting: factor on all that earlier data said, 1 for none; below 1 the posterior
-                follows drifting data and falls back to its prior where nothing comes.
-        """
-        if not self.covariance.full:
-            raise TypeError(
-                f"update needs a covariance that holds the posterior exactly, and "
-                f"{type(self.covariance).__name__} does not: use covariance='dense' or 'shared', "
-                "or call fit_exact on all the data"
-            )
-        check_forgetting(forgetting)
-        new = _Statistics.of(self, features, target, weight)
-        if self.covariance.shared and len(new.gram) > 1:
-            raise ValueError(
-                "weights per output give every output its own posterior, which one shared S "
-                "cannot carry on; use covariance='dense'"
-            )
-        fit = self._in_double()
-        gram, cross = fit._recovered()
-        fit._solve(forgetting * gram + new.gram, forgetting * cross + new.cross)
-        self._adopt(fit)
-
     def sample_function(self, generator: torch.Generator | None = None) -> nn.Linear:
         """One draw of the weights, as a linear layer on the features: Thompson sampling."""
         noise = self.covariance.sample(1, generator).squeeze(0)  # (K, width)
@@ -235,13 +164,49 @@ class Regression(Head):
             noise = self.noise.color(noise.mT).mT
         return as_linear(at_least_float32(self.mean) + noise, self)
 
+    # --------------------------------------------------------------------- exact inference
+
+    def _statistics(self, features: Tensor, target: Tensor, weight: Tensor | None) -> _Statistics:
+        batch_shape = features.shape[:-1]
+        features = self._inputs(features).double().reshape(-1, self.width)
+        target = check_target(target, batch_shape, self.num_outputs).double()
+        check_finite("features", features)
+        if weight is None:
+            weight = features.new_ones(batch_shape)
+        weight = self._check_weight(weight, batch_shape).double()
+        check_weights(weight)
+        target = target.where(weight != 0, 0.0).reshape(-1, self.num_outputs)
+        check_finite("targets", target)
+        weight = weight.reshape(-1, weight.shape[-1])  # (T, 1) or (T, K)
+        gram = torch.stack([features.mT @ (features * column[:, None]) for column in weight.mT])
+        weighted = weight * target
+        counts = weight.sum(0).expand(self.num_outputs)
+        return _Statistics(gram, weighted.mT @ features, weighted.mT @ target, counts)
+
+    def _information(self, data: _Statistics) -> tuple[Tensor, Tensor]:
+        """G and C, which do not depend on the noise."""
+        return data.gram, data.cross
+
+    def _check_update(self, data: _Statistics) -> None:
+        if not self.covariance.full:
+            raise TypeError(
+                f"update needs a covariance that holds the posterior exactly, and "
+                f"{type(self.covariance).__name__} does not: use covariance='dense' or 'shared', "
+                "or call fit_exact on all the data"
+            )
+        if self.covariance.shared and len(data.gram) > 1:
+            raise ValueError(
+                "weights per output give every output its own posterior, which one shared S "
+                "cannot carry on; use covariance='dense'"
+            )
+
     def _coefficients(self) -> Tensor:
         """How much a unit of ΦᵀΦ adds to the precision of each output's weights, (K,)."""
         if self.conjugate:
             return torch.ones_like(self.noise.log_precision_scale)
         return self.noise.precision_diagonal()
 
-    def _solve(self, gram: Tensor, cross: Tensor) -> None:
+    def _set_posterior(self, gram: Tensor, cross: Tensor) -> None:
         """Set mean and covariance from G = ΦᵀΦ, (K or 1, N, N), and C = YᵀΦ, (K, N)."""
         gram, cross = gram / self.prior.kl_weight, cross / self.prior.kl_weight
         eye = _eye_like(gram) / self.prior.variance
@@ -257,7 +222,7 @@ class Regression(Head):
             solution = torch.linalg.solve(eye + values[:, None, None] * gram[:1], right[..., None])
             self.mean.copy_(vectors @ solution.squeeze(-1))
 
-    def _recovered(self) -> tuple[Tensor, Tensor]:
+    def _present(self) -> tuple[Tensor, Tensor]:
         """The G and C of data that would lead to the present posterior."""
         coefficients = self._coefficients()[:, None, None]
         if self.covariance.shared:  # S⁻¹ = I/s + mean(coefficient) G
@@ -285,9 +250,7 @@ class Regression(Head):
             )
         else:
             scatter = scatter + (self.covariance.dense() * gram).sum((-2, -1)).diag_embed()
-        scale = self.prior.noise_scale * _eye_like(scatter)
-        strength = noise_strength(counts, self.prior, self.num_outputs)
-        return (scatter + scale) / strength[:, None]
+        return self._noise_estimate(scatter, counts)
 
 
 class _Statistics(NamedTuple):
@@ -297,26 +260,6 @@ class _Statistics(NamedTuple):
     cross: Tensor  # C = Σ_t w yφᵀ, (K, N)
     outer: Tensor  # Σ_t w yyᵀ, (K, K)
     counts: Tensor  # Σ_t w, (K,)
-
-    @classmethod
-    def of(
-        cls, head: Regression, features: Tensor, target: Tensor, weight: Tensor | None
-    ) -> _Statistics:
-        batch_shape = features.shape[:-1]
-        features = head._inputs(features).double().reshape(-1, head.width)
-        target = check_target(target, batch_shape, head.num_outputs).double()
-        check_finite("features", features)
-        if weight is None:
-            weight = features.new_ones(batch_shape)
-        weight = head._check_weight(weight, batch_shape).double()
-        check_weights(weight)
-        target = target.where(weight != 0, 0.0).reshape(-1, head.num_outputs)
-        check_finite("targets", target)
-        weight = weight.reshape(-1, weight.shape[-1])  # (T, 1) or (T, K)
-        gram = torch.stack([features.mT @ (features * column[:, None]) for column in weight.mT])
-        weighted = weight * target
-        counts = weight.sum(0).expand(head.num_outputs)
-        return cls(gram, weighted.mT @ features, weighted.mT @ target, counts)
 
 
 def _eye_like(matrix: Tensor) -> Tensor:

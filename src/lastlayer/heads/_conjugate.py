@@ -1,0 +1,138 @@
+"""What heads with a closed-form posterior share: exact fits and recursive updates."""
+
+from __future__ import annotations
+
+import copy
+from abc import abstractmethod
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+from .._checks import check_forgetting
+from ..noise import Noise
+from ._base import Head
+
+AnyConjugateHead = TypeVar("AnyConjugateHead", bound="ConjugateHead")
+
+
+class ConjugateHead(Head):
+    """A head whose posterior, given features and noise, is known.
+
+    A posterior is handled by two tensors of natural parameters, which add up over data and are
+    zero for the prior. All is computed in double precision, on a copy.
+    """
+
+    noise: Noise
+
+    @torch.no_grad()
+    def fit_exact(
+        self,
+        features: Tensor,
+        target: Tensor,
+        weight: Tensor | None = None,
+        *,
+        estimate_noise: bool = False,
+        max_iterations: int = 200,
+    ) -> None:
+        """Set the posterior given all the data, in closed form; see the class for the formula.
+
+        S_k is projected on the family of the covariance, if that cannot hold it. With
+        `kl_weight` λ every example counts 1/λ times, as in training.
+
+        Args:
+            features: of all the data, (*batch, num_features).
+            target: as in `forward`.
+            weight: as in `forward`.
+            estimate_noise: also find Σ, by alternating its optimum with the posterior's, ending
+                on a posterior; otherwise Σ stays as it is.
+            max_iterations: of that alternation; it stops when Σ settles.
+        """
+        data = self._statistics(features, target, weight)
+        fit = self._in_double()
+        fit._set_posterior(*fit._information(data))
+        for _ in range(max_iterations if estimate_noise else 0):
+            before = fit.noise.covariance()
+            fit.noise.assign(fit._optimal_noise(data))
+            fit._set_posterior(*fit._information(data))
+            if torch.allclose(fit.noise.covariance(), before, rtol=1e-8, atol=1e-14):
+                break
+        fit._count(data, forgetting=0.0)
+        self.load_state_dict(fit.state_dict())
+
+    @torch.no_grad()
+    def update(
+        self,
+        features: Tensor,
+        target: Tensor,
+        weight: Tensor | None = None,
+        *,
+        forgetting: float = 1.0,
+    ) -> None:
+        """Condition the posterior on new data: the same as fitting on old and new together.
+
+        A new head starts from its prior, a trained one from the posterior it has learned.
+
+        Args:
+            features: of the new data, (*batch, num_features); one example is (num_features,).
+            target: as in `forward`.
+            weight: as in `forward`.
+            forgetting: factor on all that earlier data said, 1 for none; below 1 the posterior
+                follows drifting data and falls back to its prior where nothing comes.
+        """
+        check_forgetting(forgetting)
+        data = self._statistics(features, target, weight)
+        self._check_update(data)
+        fit = self._in_double()
+        pairs = zip(fit._present(), fit._information(data), strict=True)
+        fit._set_posterior(*(forgetting * old + new for old, new in pairs))
+        fit._count(data, forgetting)
+        self.load_state_dict(fit.state_dict())
+
+    @abstractmethod
+    def _statistics(self, features: Tensor, target: Tensor, weight: Tensor | None) -> Any:
+        """Check the data and reduce it to sufficient statistics."""
+
+    @abstractmethod
+    def _information(self, data: Any) -> tuple[Tensor, Tensor]:
+        """The natural parameters that data adds to the prior."""
+
+    @abstractmethod
+    def _present(self) -> tuple[Tensor, Tensor]:
+        """The natural parameters that lead to the present posterior."""
+
+    @abstractmethod
+    def _set_posterior(self, first: Tensor, second: Tensor) -> None:
+        """Set mean and covariance from natural parameters."""
+
+    @abstractmethod
+    def _optimal_noise(self, data: Any) -> Tensor:
+        """The Σ that is best for the present posterior."""
+
+    @abstractmethod
+    def _check_update(self, data: Any) -> None:
+        """Raise if the family cannot carry the posterior on."""
+
+    def _count(self, data: Any, forgetting: float) -> None:
+        """Count what is counted, after discounting what was; nothing, unless overridden."""
+
+    def _in_double(self: AnyConjugateHead) -> AnyConjugateHead:
+        return copy.deepcopy(self).double()
+
+    def _untouched(self, precision: Tensor) -> bool:
+        """Whether S_k, by its precision or the diagonal of that, is still where it started."""
+        start = torch.full_like(precision, 1 / self._start_variance)
+        if precision.ndim == 3:
+            start = start * torch.eye(self.width, dtype=start.dtype, device=start.device)
+        return torch.allclose(precision, start, rtol=1e-5, atol=1e-5 / self._start_variance)
+
+    def _noise_estimate(self, scatter: Tensor, counts: Tensor) -> Tensor:
+        """(scatter + mI) / (T + ν + N + 1), for T (N,) or ()."""
+        strength = counts + self.prior.noise_dof + self.noise.size + 1
+        if bool((strength <= 0).any()):
+            raise ValueError(
+                f"prior.noise_dof={self.prior.noise_dof} leaves no weight for the noise estimate; "
+                f"it must exceed {-float(counts.min()) - self.noise.size - 1} with this data"
+            )
+        eye = torch.eye(self.noise.size, dtype=scatter.dtype, device=scatter.device)
+        return (scatter + self.prior.noise_scale * eye) / strength.unsqueeze(-1)
