@@ -6,7 +6,9 @@ from pathlib import Path
 import pytest
 import torch
 
+import lastlayer as ll
 from benchmarks import heads, softmax, tables
+from benchmarks.wide_resnet import WideResNet
 
 
 @pytest.fixture(autouse=True)
@@ -29,6 +31,17 @@ def test_head_benchmark_measures_every_section(
         assert row["ours_ms"] > 0
         assert row["ratio"] > 0
     assert "targets" in capsys.readouterr().out
+
+
+def test_wide_resnet_28_10_takes_a_step_with_a_head() -> None:
+    backbone = WideResNet(28, 10)
+    assert sum(parameter.numel() for parameter in backbone.parameters()) > 36_000_000
+    head = ll.DiscriminativeClassification(backbone.num_features, 10, num_data=50_000)
+    images, target = torch.randn(2, 3, 32, 32), torch.tensor([3, 7])
+    before = head(backbone(images), target)
+    before.backward()
+    gradients = [parameter.grad for parameter in (*backbone.parameters(), *head.parameters())]
+    assert all(gradient is not None and gradient.isfinite().all() for gradient in gradients)
 
 
 def test_softmax_benchmark_ranks_the_quadrature_first(

@@ -74,6 +74,9 @@ def test_gaussian_quantities_are_those_of_torch(
     mass = Normal(gaussian.mean, gaussian.stddev).cdf(upper)
     torch.testing.assert_close(mass, torch.full((B, K), 0.9))
     torch.testing.assert_close(upper - gaussian.mean, gaussian.mean - lower)
+    nearly_all = gaussian.to(torch.float32).interval(1 - 1e-9)
+    assert nearly_all[1].isfinite().all()
+    assert nearly_all[1].dtype == torch.float32
 
 
 def test_multivariate_quantities_are_those_of_torch(

@@ -9,10 +9,9 @@ noise (aleatoric, does not) are kept apart.
 from __future__ import annotations
 
 import math
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from statistics import NormalDist
 from typing import Any, TypeVar
 
 import torch
@@ -32,7 +31,7 @@ Self = TypeVar("Self", bound="Predictive")
 
 
 @dataclass(frozen=True, eq=False)
-class Predictive:
+class Predictive(ABC):
     """A batch of predictive distributions."""
 
     def __init_subclass__(cls) -> None:
@@ -83,15 +82,15 @@ class Predictive:
         """The leading dimensions."""
         return self._tensors()[0].shape[:-1]
 
+    @abstractmethod
     def distribution(self) -> Distribution:
         """The `torch.distributions` object."""
-        raise TypeError(f"{type(self).__name__} has no torch distribution")
 
+    @abstractmethod
     def sample(
         self, sample_shape: Sequence[int] | int = (), generator: torch.Generator | None = None
     ) -> Tensor:
         """Draws of the target, (*sample_shape, …)."""
-        raise TypeError(f"{type(self).__name__} cannot be sampled")
 
 
 def _indexed_dimensions(entry: Any) -> int:
@@ -127,7 +126,8 @@ class _Gaussian(Predictive):
         """Lower and upper end of the central interval of each target, (*batch, K) each."""
         if not 0 < level < 1:
             raise ValueError(f"level must lie between 0 and 1, got {level!r}; 0.9 is 90 percent")
-        width = NormalDist().inv_cdf(0.5 + level / 2) * self.stddev
+        upper = torch.tensor(0.5 + level / 2, dtype=torch.float64, device="cpu")
+        width = torch.special.ndtri(upper) * self.stddev  # a number: does not change the dtype
         return self.mean - width, self.mean + width
 
     def _target(self, target: Tensor) -> Tensor:
@@ -271,18 +271,18 @@ class MultivariateGaussianPredictive(_Gaussian):
 class _Classes(Predictive):
     """What the two classification predictives share."""
 
+    @abstractmethod
     def probs(self) -> Tensor:
         """Class probabilities, (*batch, K)."""
-        raise TypeError(f"{type(self).__name__} has no probabilities")
 
     def log_prob(self, target: Tensor) -> Tensor:
         """Log-probability of class labels, (*batch,)."""
         target = check_labels(target, self.batch_shape)
         return self.log_probs().gather(-1, target.unsqueeze(-1)).squeeze(-1)
 
+    @abstractmethod
     def log_probs(self) -> Tensor:
         """Logarithms of the class probabilities, (*batch, K)."""
-        return self.probs().log()
 
     @property
     def mode(self) -> Tensor:
