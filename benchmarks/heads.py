@@ -21,10 +21,10 @@ import torch
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks.backbone import backbone_rows
+from benchmarks.breakdown import profile_rows
 from benchmarks.cancellation import cancellation_rows
 from benchmarks.contenders import FLOAT_BYTES, Model, Size, import_vbll, make, vbll_obstacle
 from benchmarks.memory import memory_rows
-from benchmarks.profile import profile_rows
 from benchmarks.report import Row, environment, print_table, write_json
 from benchmarks.timing import Timing, interleave, progress
 
