@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from .._checks import check_forgetting
+from ..exact import eye_like, inverse_wishart_mode
 from ..noise import Noise
 from ._base import Head
 
@@ -53,7 +54,11 @@ class ConjugateHead(Head):
         fit._set_posterior(*fit._information(data))
         for _ in range(max_iterations if estimate_noise else 0):
             before = fit.noise.covariance()
-            fit.noise.assign(fit._optimal_noise(data))
+            prior = fit.prior
+            scatter, counts = fit._optimal_scatter(data)
+            fit.noise.assign(
+                inverse_wishart_mode(scatter, counts, prior.noise_dof, prior.noise_scale)
+            )
             fit._set_posterior(*fit._information(data))
             if torch.allclose(fit.noise.covariance(), before, rtol=1e-8, atol=1e-14):
                 break
@@ -106,8 +111,8 @@ class ConjugateHead(Head):
         """Set mean and covariance from natural parameters."""
 
     @abstractmethod
-    def _optimal_noise(self, data: Any) -> Tensor:
-        """The Σ that is best for the present posterior."""
+    def _optimal_scatter(self, data: Any) -> tuple[Tensor, Tensor]:
+        """What the noise must explain under the present posterior, and how many examples of it."""
 
     @abstractmethod
     def _check_update(self, data: Any) -> None:
@@ -123,16 +128,5 @@ class ConjugateHead(Head):
         """Whether S_k, by its precision or the diagonal of that, is still where it started."""
         start = torch.full_like(precision, 1 / self._start_variance)
         if precision.ndim == 3:
-            start = start * torch.eye(self.width, dtype=start.dtype, device=start.device)
+            start = start * eye_like(start)
         return torch.allclose(precision, start, rtol=1e-5, atol=1e-5 / self._start_variance)
-
-    def _noise_estimate(self, scatter: Tensor, counts: Tensor) -> Tensor:
-        """(scatter + mI) / (T + ν + N + 1), for T (N,) or ()."""
-        strength = counts + self.prior.noise_dof + self.noise.size + 1
-        if bool((strength <= 0).any()):
-            raise ValueError(
-                f"prior.noise_dof={self.prior.noise_dof} leaves no weight for the noise estimate; "
-                f"it must exceed {-float(counts.min()) - self.noise.size - 1} with this data"
-            )
-        eye = torch.eye(self.noise.size, dtype=scatter.dtype, device=scatter.device)
-        return (scatter + self.prior.noise_scale * eye) / strength.unsqueeze(-1)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import copy
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
+from .. import exact
 from .._checks import (
     check_choice,
     check_count,
@@ -20,6 +21,7 @@ from .._checks import (
     check_weights,
 )
 from ..covariances import CovarianceLike
+from ..exact import ClassStatistics
 from ..functional import (
     at_least_float32,
     class_log_densities,
@@ -177,7 +179,7 @@ class GenerativeClassification(ConjugateHead):
 
     def _statistics(
         self, features: Tensor, target: Tensor, weight: Tensor | None
-    ) -> _ClassStatistics:
+    ) -> ClassStatistics:
         batch_shape = features.shape[:-1]
         flat = self._inputs(features).double().reshape(-1, self.width)
         target = check_labels(target, batch_shape).flatten()
@@ -187,14 +189,9 @@ class GenerativeClassification(ConjugateHead):
             weights = check_weight(weight, batch_shape, None).double().flatten()
             check_weights(weights)
             target = target.where(weights != 0, 0)  # ignored, whatever it is
-        zeros = flat.new_zeros(self.num_outputs, self.width)
-        total = zeros.index_add(0, target, weights[:, None] * flat)
-        counts = zeros[:, 0].index_add(0, target, weights)
-        centered = flat - (total / counts.clamp(min=1e-300)[:, None])[target]
-        within = centered.mT @ (weights[:, None] * centered)
-        return _ClassStatistics(counts, total, within)
+        return exact.class_statistics(flat, target, weights, self.num_outputs)
 
-    def _information(self, data: _ClassStatistics) -> tuple[Tensor, Tensor]:
+    def _information(self, data: ClassStatistics) -> tuple[Tensor, Tensor]:
         """T_kΣ⁻¹/λ and Σ⁻¹Σ_tφ_t/λ, in the basis in which Σ is diagonal, (K, N) each."""
         scale = (2 * self.noise.basis_log_precision_scale()).exp() / self.prior.kl_weight
         return data.counts[:, None] * scale, scale * self.noise.to_basis(data.total)
@@ -210,7 +207,7 @@ class GenerativeClassification(ConjugateHead):
         self.covariance.project_diagonal(precision)
         self.mean.copy_(self.noise.from_basis(shift / precision))
 
-    def _check_update(self, data: _ClassStatistics) -> None:
+    def _check_update(self, data: ClassStatistics) -> None:
         if not self.covariance.axis_aligned:
             raise TypeError(
                 "the exact posterior of the class means has diagonal covariances, which "
@@ -218,30 +215,19 @@ class GenerativeClassification(ConjugateHead):
                 "or call fit_exact on all the data"
             )
 
-    def _count(self, data: _ClassStatistics, forgetting: float) -> None:
+    def _count(self, data: ClassStatistics, forgetting: float) -> None:
         """The exact Dirichlet posterior; what is counted here needs no `observe`."""
         counted = forgetting * (self.concentration - self.prior_concentration) + data.counts
         self.concentration.copy_(self.prior_concentration + counted)
 
-    def _optimal_noise(self, data: _ClassStatistics) -> Tensor:
-        """The Σ that is best for the present posterior, (N, N)."""
-        count = data.counts[:, None]
-        off = count.clamp(min=1e-300).sqrt() * (data.total / count.clamp(min=1e-300) - self.mean)
-        scatter = data.within + off.mT @ off
-        if self.whitened:  # S_k is relative to Σ, and so is the prior of the means
+    def _optimal_scatter(self, data: ClassStatistics) -> tuple[Tensor, Tensor]:
+        """Within classes and what the posterior adds, (N, N); the number of examples, ()."""
+        scatter = exact.class_scatter(data, self.mean)
+        if self.whitened:  # through the prior of the means, whose covariance has Σ, as S_k has
             weight = self.prior.kl_weight / self.prior.variance
-            scatter = scatter + weight * self.mean.mT @ self.mean
-        else:
-            scatter = scatter + (count * self.covariance.diagonal()).sum(0).diag_embed()
-        return self._noise_estimate(scatter, data.counts.sum())
-
-
-class _ClassStatistics(NamedTuple):
-    """What the posterior needs of the data."""
-
-    counts: Tensor  # Σ_t w of each class, (K,)
-    total: Tensor  # Σ_t wφ of each class, (K, N)
-    within: Tensor  # Σ_t w(φ − φ̄_y)(φ − φ̄_y)ᵀ over all classes, (N, N)
+            return scatter + weight * self.mean.mT @ self.mean, data.counts.sum()
+        spread = (data.counts[:, None] * self.covariance.diagonal()).sum(0)
+        return scatter + spread.diag_embed(), data.counts.sum()
 
 
 class ClassDensities(nn.Module):

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from .. import exact
 from .._checks import (
     check_choice,
     check_count,
@@ -18,6 +19,7 @@ from .._checks import (
     check_weights,
 )
 from ..covariances import CovarianceLike
+from ..exact import RegressionStatistics
 from ..functional import at_least_float32, expected_gaussian_log_density
 from ..noise import NOISES
 from ..predictive import GaussianPredictive, MultivariateGaussianPredictive
@@ -166,7 +168,9 @@ class Regression(ConjugateHead):
 
     # --------------------------------------------------------------------- exact inference
 
-    def _statistics(self, features: Tensor, target: Tensor, weight: Tensor | None) -> _Statistics:
+    def _statistics(
+        self, features: Tensor, target: Tensor, weight: Tensor | None
+    ) -> RegressionStatistics:
         batch_shape = features.shape[:-1]
         features = self._inputs(features).double().reshape(-1, self.width)
         target = check_target(target, batch_shape, self.num_outputs).double()
@@ -178,16 +182,13 @@ class Regression(ConjugateHead):
         target = target.where(weight != 0, 0.0).reshape(-1, self.num_outputs)
         check_finite("targets", target)
         weight = weight.reshape(-1, weight.shape[-1])  # (T, 1) or (T, K)
-        gram = torch.stack([features.mT @ (features * column[:, None]) for column in weight.mT])
-        weighted = weight * target
-        counts = weight.sum(0).expand(self.num_outputs)
-        return _Statistics(gram, weighted.mT @ features, weighted.mT @ target, counts)
+        return exact.regression_statistics(features, target, weight)
 
-    def _information(self, data: _Statistics) -> tuple[Tensor, Tensor]:
+    def _information(self, data: RegressionStatistics) -> tuple[Tensor, Tensor]:
         """G and C, which do not depend on the noise."""
         return data.gram, data.cross
 
-    def _check_update(self, data: _Statistics) -> None:
+    def _check_update(self, data: RegressionStatistics) -> None:
         if not self.covariance.full:
             raise TypeError(
                 f"update needs a covariance that holds the posterior exactly, and "
@@ -209,18 +210,14 @@ class Regression(ConjugateHead):
     def _set_posterior(self, gram: Tensor, cross: Tensor) -> None:
         """Set mean and covariance from G = ΦᵀΦ, (K or 1, N, N), and C = YᵀΦ, (K, N)."""
         gram, cross = gram / self.prior.kl_weight, cross / self.prior.kl_weight
-        eye = _eye_like(gram) / self.prior.variance
-        precision = eye + self._coefficients()[:, None, None] * gram  # (K, N, N)
+        coefficients, variance = self._coefficients(), self.prior.variance
+        precision = exact.posterior_precision(gram, coefficients, variance)
         self.covariance.project(precision)
         if self.conjugate or self.diagonal_noise:
-            right = self._coefficients()[:, None] * cross
-            solution = torch.cholesky_solve(right.unsqueeze(-1), torch.linalg.cholesky(precision))
-            self.mean.copy_(solution.squeeze(-1))
-        else:  # Σ⁻¹(C − W̄G) = W̄/s, solved output by output in the eigenbasis of Σ⁻¹
-            values, vectors = torch.linalg.eigh(self.noise.precision())
-            right = values[:, None] * (vectors.mT @ cross)
-            solution = torch.linalg.solve(eye + values[:, None, None] * gram[:1], right[..., None])
-            self.mean.copy_(vectors @ solution.squeeze(-1))
+            mean = exact.posterior_mean(precision, coefficients, cross)
+        else:
+            mean = exact.correlated_posterior_mean(gram, cross, self.noise.precision(), variance)
+        self.mean.copy_(mean)
 
     def _present(self) -> tuple[Tensor, Tensor]:
         """The G and C of data that would lead to the present posterior."""
@@ -230,37 +227,16 @@ class Regression(ConjugateHead):
         precision = self.covariance.precision()
         if self._untouched(precision):  # neither trained nor fitted: no data, and not the prior
             return torch.zeros_like(precision), torch.zeros_like(self.mean)
-        gram = (precision - _eye_like(precision) / self.prior.variance) / coefficients
-        row_covariance = torch.eye(self.num_outputs).to(gram)
-        if not self.conjugate:
-            row_covariance = self.noise.covariance()
-        cross = row_covariance @ self.mean / self.prior.variance
-        cross = cross + (gram @ self.mean.unsqueeze(-1)).squeeze(-1)
+        gram = (precision - exact.eye_like(precision) / self.prior.variance) / coefficients
+        rows = None if self.conjugate else self.noise.covariance()
+        cross = exact.cross_of_posterior(self.mean, gram, rows, self.prior.variance)
         return self.prior.kl_weight * gram, self.prior.kl_weight * cross
 
-    def _optimal_noise(self, data: _Statistics) -> Tensor:
-        """The Σ that is best for the present posterior, (K, K); diagonal if per output."""
-        gram, cross, outer, counts = data
-        fitted = (gram @ self.mean.unsqueeze(-1)).squeeze(-1)  # W̄G, (K, N)
-        explained = self.mean @ cross.mT
-        scatter = outer - explained - explained.mT + self.mean @ fitted.mT
-        if self.conjugate:
-            scatter = (
-                scatter + self.prior.kl_weight / self.prior.variance * self.mean @ self.mean.mT
-            )
-        else:
-            scatter = scatter + (self.covariance.dense() * gram).sum((-2, -1)).diag_embed()
-        return self._noise_estimate(scatter, counts)
-
-
-class _Statistics(NamedTuple):
-    """What an exact fit needs of the data."""
-
-    gram: Tensor  # G = Σ_t w φφᵀ, (K, N, N), or (1, N, N) if the same for all outputs
-    cross: Tensor  # C = Σ_t w yφᵀ, (K, N)
-    outer: Tensor  # Σ_t w yyᵀ, (K, K)
-    counts: Tensor  # Σ_t w, (K,)
-
-
-def _eye_like(matrix: Tensor) -> Tensor:
-    return torch.eye(matrix.shape[-1], dtype=matrix.dtype, device=matrix.device)
+    def _optimal_scatter(self, data: RegressionStatistics) -> tuple[Tensor, Tensor]:
+        """Of the residuals and what the posterior adds, (K, K); the number of examples, (K,)."""
+        scatter = exact.residual_scatter(data, self.mean)
+        if self.conjugate:  # through the prior of W, whose covariance has Σ
+            weight = self.prior.kl_weight / self.prior.variance
+            return scatter + weight * self.mean @ self.mean.mT, data.counts
+        quadratics = (self.covariance.dense() * data.gram).sum((-2, -1))  # Σ_t φᵀS_kφ
+        return scatter + quadratics.diag_embed(), data.counts

@@ -1,0 +1,109 @@
+"""Closed forms of the conjugate models: statistics, posteriors, noise. Tensors only."""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+
+class RegressionStatistics(NamedTuple):
+    """What an exact regression needs of the data."""
+
+    gram: Tensor  # G = Σ_t w φφᵀ, (K, N, N), or (1, N, N) if the same for all outputs
+    cross: Tensor  # C = Σ_t w yφᵀ, (K, N)
+    outer: Tensor  # Σ_t w yyᵀ, (K, K)
+    counts: Tensor  # Σ_t w, (K,)
+
+
+class ClassStatistics(NamedTuple):
+    """What exact class densities need of the data."""
+
+    counts: Tensor  # Σ_t w of each class, (K,)
+    total: Tensor  # Σ_t wφ of each class, (K, N)
+    within: Tensor  # Σ_t w(φ − φ̄_y)(φ − φ̄_y)ᵀ over all classes, (N, N)
+
+
+def eye_like(matrix: Tensor) -> Tensor:
+    """The identity of a matrix's size, dtype and device."""
+    return torch.eye(matrix.shape[-1], dtype=matrix.dtype, device=matrix.device)
+
+
+def regression_statistics(features: Tensor, target: Tensor, weight: Tensor) -> RegressionStatistics:
+    """Sufficient statistics of features (T, N), targets (T, K) and weights (T, 1) or (T, K)."""
+    gram = torch.stack([features.mT @ (features * column[:, None]) for column in weight.mT])
+    weighted = weight * target
+    counts = weight.sum(0).expand(target.shape[-1])
+    return RegressionStatistics(gram, weighted.mT @ features, weighted.mT @ target, counts)
+
+
+def posterior_precision(gram: Tensor, coefficients: Tensor, prior_variance: float) -> Tensor:
+    """S_k⁻¹ = I/s + c_kG, (K, N, N), for coefficients c (K,)."""
+    return eye_like(gram) / prior_variance + coefficients[:, None, None] * gram
+
+
+def posterior_mean(precision: Tensor, coefficients: Tensor, cross: Tensor) -> Tensor:
+    """W̄ with rows S_k c_kC_k, (K, N): outputs that do not see each other."""
+    right = (coefficients[:, None] * cross).unsqueeze(-1)
+    return torch.cholesky_solve(right, torch.linalg.cholesky(precision)).squeeze(-1)
+
+
+def correlated_posterior_mean(
+    gram: Tensor, cross: Tensor, noise_precision: Tensor, prior_variance: float
+) -> Tensor:
+    """W̄ with Σ⁻¹(C − W̄G) = W̄/s, (K, N), output by output in the eigenbasis of Σ⁻¹."""
+    values, vectors = torch.linalg.eigh(noise_precision)
+    precision = posterior_precision(gram[:1], values, prior_variance)
+    return vectors @ posterior_mean(precision, values, vectors.mT @ cross)
+
+
+def cross_of_posterior(
+    mean: Tensor, gram: Tensor, row_covariance: Tensor | None, prior_variance: float
+) -> Tensor:
+    """The C that leads to W̄ given G: ΣW̄/s + W̄G, with I for Σ if that is None, (K, N)."""
+    shrunk = mean if row_covariance is None else row_covariance @ mean
+    return shrunk / prior_variance + _times(mean, gram)
+
+
+def residual_scatter(data: RegressionStatistics, mean: Tensor) -> Tensor:
+    """Σ_t w(y − W̄φ)(y − W̄φ)ᵀ, (K, K); with weights per output only its diagonal means much."""
+    explained = mean @ data.cross.mT
+    return data.outer - explained - explained.mT + mean @ _times(mean, data.gram).mT
+
+
+def _times(mean: Tensor, gram: Tensor) -> Tensor:
+    """W̄G, (K, N), with each output's own G."""
+    return (gram @ mean.unsqueeze(-1)).squeeze(-1)
+
+
+def class_statistics(
+    features: Tensor, target: Tensor, weight: Tensor, num_classes: int
+) -> ClassStatistics:
+    """Sufficient statistics of features (T, N), class indices (T,) and weights (T,)."""
+    zeros = features.new_zeros(num_classes, features.shape[-1])
+    total = zeros.index_add(0, target, weight[:, None] * features)
+    counts = zeros[:, 0].index_add(0, target, weight)
+    centered = features - _class_means(total, counts)[target]
+    return ClassStatistics(counts, total, centered.mT @ (weight[:, None] * centered))
+
+
+def class_scatter(data: ClassStatistics, mean: Tensor) -> Tensor:
+    """Σ_t w(φ − μ_y)(φ − μ_y)ᵀ about given means (K, N), (N, N)."""
+    off = data.counts[:, None].sqrt() * (_class_means(data.total, data.counts) - mean)
+    return data.within + off.mT @ off
+
+
+def _class_means(total: Tensor, counts: Tensor) -> Tensor:
+    """φ̄_k, (K, N); zero for a class without examples."""
+    return total / counts.clamp(min=torch.finfo(counts.dtype).tiny)[:, None]
+
+
+def inverse_wishart_mode(scatter: Tensor, counts: Tensor, dof: float, scale: float) -> Tensor:
+    """(M + scatter) / (T + ν + N + 1) with M = mI, (N, N), for T () or per row (N,)."""
+    size = scatter.shape[-1]
+    strength = counts + dof + size + 1
+    if bool((strength <= 0).any()):
+        raise ValueError(
+            f"prior.noise_dof={dof} leaves no weight for the noise estimate; with this data it "
+            f"must exceed {-float(counts.min()) - size - 1}"
+        )
+    return (scatter + scale * eye_like(scatter)) / strength.unsqueeze(-1)
