@@ -1,0 +1,19 @@
+"""What a head returns: predictive distributions made of tensors only.
+
+Every predictive is a frozen dataclass of tensors with the same leading dimensions and a pytree,
+so it passes through `torch.compile`, `torch.export`, `vmap` and `pickle`, can be indexed like a
+tensor and moved like one. Variance due to the weights (epistemic, shrinks with data) and due to
+noise (aleatoric, does not) are kept apart.
+"""
+
+from ._base import Predictive
+from .classes import DiscriminativePredictive, GenerativePredictive
+from .gaussian import GaussianPredictive, MultivariateGaussianPredictive
+
+__all__ = [
+    "DiscriminativePredictive",
+    "GaussianPredictive",
+    "GenerativePredictive",
+    "MultivariateGaussianPredictive",
+    "Predictive",
+]
