@@ -32,7 +32,7 @@ SECTIONS = {
     "targets": "the promised ratios: measured, met or missed (about 4 minutes, most of it vbll's)",
     "memory": "peak memory of a training step, in units of the parameters",
     "scaling": "how training time grows with width N and outputs K, next to theory",
-    "grid": "batch 32–512, width 50–2048, outputs 1–1000 (about 20 minutes)",
+    "grid": "batch 32–512, width 50–2048, outputs 1–1000 (more than half an hour)",
     "backbone": "a head's share of a training step of WRN-28-10 (several minutes)",
     "profile": "where the time against nn.Linear goes: matrix products and the rest",
     "cancellation": "accuracy and time of the generative head's expanded quadratics",
@@ -294,13 +294,13 @@ def main() -> None:
     }
     about = environment()
     print("\n".join(f"{name:10}{value}" for name, value in about.items()))
+    config = {key: str(value) for key, value in vars(arguments).items()}
     results = {}
     for name in arguments.sections:
         results[name] = measure[name]()
         print_table(f"{name}: {SECTIONS[name].split(' (')[0]}", results[name])
-    if arguments.json:
-        config = {key: str(value) for key, value in vars(arguments).items()}
-        write_json(arguments.json, config, about, results)
+        if arguments.json:  # after every section, so that an interruption loses only one
+            write_json(arguments.json, config, about, results)
 
 
 if __name__ == "__main__":
