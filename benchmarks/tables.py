@@ -48,7 +48,8 @@ def heads() -> str:
         rows.append([what, row["size"], against, ratio, target, row["verdict"].lower()])
     for row in record["sections"].get("memory", []):
         if row["target"]:
-            multiple = f"{row['allocated/parameters']:.1f}× the parameters"
+            resident = row["resident_MB"] / row["parameters_MB"]
+            multiple = f"{row['allocated/parameters']:.1f}× allocated, {resident:.1f}× resident"
             limit = f"{row['target'].replace(' ', ' ')}×"
             rows.append(
                 [
@@ -57,7 +58,7 @@ def heads() -> str:
                     "",
                     multiple,
                     limit,
-                    row["verdict"].lower(),
+                    f"{row['verdict'].lower()}, by allocated",
                 ]
             )
     names = ["step", "size", "against", "measured", "target", ""]
