@@ -10,16 +10,19 @@ from torch import Tensor
 import lastlayer as ll
 
 
+TARGETED = ll.Prior.from_targets(
+    num_data=500,
+    num_outputs=2,
+    weight_variance=0.3,
+    noise_precision=4.0,
+    weight_strength=0.7,
+    noise_strength=1.5,
+)
+
+
 def test_prior_targets_are_where_the_regularisers_are_smallest() -> None:
     """The paper's mapping puts the minima of both regularisers at the chosen values."""
-    prior = ll.Prior.from_targets(
-        num_data=500,
-        num_outputs=2,
-        weight_variance=0.3,
-        noise_precision=4.0,
-        weight_strength=0.7,
-        noise_strength=1.5,
-    )
+    prior = TARGETED
     head = ll.Regression(3, 2, num_data=500, prior=prior, covariance="diagonal")
     with torch.no_grad():
         head.mean.zero_()
@@ -33,14 +36,7 @@ def test_prior_targets_are_where_the_regularisers_are_smallest() -> None:
 
 def test_prior_strengths_are_the_scales_of_the_regularisers() -> None:
     """λ KL / T is ½α_S(tr S − p̂ log|S|) and −log p(Σ) is ½α_Σ(tr Σ⁻¹ − l̂ log|Σ⁻¹|)."""
-    prior = ll.Prior.from_targets(
-        num_data=500,
-        num_outputs=2,
-        weight_variance=0.3,
-        noise_precision=4.0,
-        weight_strength=0.7,
-        noise_strength=1.5,
-    )
+    prior = TARGETED
     head = ll.Regression(3, 2, num_data=500, prior=prior, covariance="shared")
 
     def regularisers(variance: float, precision: float) -> tuple[Tensor, Tensor]:
