@@ -9,7 +9,6 @@ from torch import Tensor
 
 import lastlayer as ll
 
-
 TARGETED = ll.Prior.from_targets(
     num_data=500,
     num_outputs=2,
