@@ -10,6 +10,7 @@ from .heads import (
     Head,
     Regression,
 )
+from .network import Network
 from .predictive import (
     DiscriminativePredictive,
     GaussianPredictive,
@@ -36,6 +37,7 @@ __all__ = [
     "Kronecker",
     "LowRank",
     "MultivariateGaussianPredictive",
+    "Network",
     "Predictive",
     "Prior",
     "Regression",

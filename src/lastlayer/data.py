@@ -1,0 +1,106 @@
+"""Data in any of its usual forms, as batches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sized
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.utils import _pytree as pytree
+from torch.utils.data import DataLoader, Dataset
+
+# Tensors with examples along their first dimension, (inputs, target) or (inputs, target, weight);
+# a map-style dataset of such examples; or an iterable of batches of them, as a DataLoader is.
+Data = tuple[Any, ...] | list[Any] | Dataset[Any] | Iterable[Any]
+
+
+class Batch(NamedTuple):
+    """Some examples: inputs for the backbone, and what is known of the outcome."""
+
+    inputs: Any  # a tensor, or any nest of tensors that the backbone takes
+    target: Tensor | None = None
+    weight: Tensor | None = None
+
+    def __len__(self) -> int:
+        """The number of examples."""
+        return len(pytree.tree_leaves(self.inputs)[0])
+
+    def to(self, device: torch.device | str | None) -> Batch:
+        """Move every tensor."""
+        return Batch(*pytree.tree_map_only(Tensor, lambda t: t.to(device), tuple(self)))
+
+
+def is_arrays(data: Data) -> bool:
+    """Whether data is a tuple of tensors, all in memory."""
+    return isinstance(data, tuple)
+
+
+def num_examples(data: Data) -> int:
+    """How many examples there are, without reading them; an error if only reading would tell."""
+    if is_arrays(data):
+        return len(as_batch(data))
+    source = data.dataset if isinstance(data, DataLoader) else data
+    if isinstance(source, Dataset) and isinstance(source, Sized):
+        return len(source)
+    raise TypeError(
+        f"the number of examples of a {type(data).__name__} is not known without reading it all; "
+        "pass tensors, a Dataset with a length, or a DataLoader over one"
+    )
+
+
+def as_batch(values: Any) -> Batch:
+    """Read (inputs, target) or (inputs, target, weight), a tuple or list, or inputs alone."""
+    if isinstance(values, Tensor | dict):
+        return Batch(values)
+    if not isinstance(values, tuple | list) or not 1 <= len(values) <= 3:
+        raise TypeError(
+            "a batch must be inputs, (inputs, target) or (inputs, target, weight), got "
+            + (f"{len(values)} values" if isinstance(values, tuple | list) else repr(type(values)))
+        )
+    batch = Batch(*values)
+    sizes = {len(leaf) for leaf in pytree.tree_leaves(tuple(batch)) if isinstance(leaf, Tensor)}
+    if len(sizes) > 1:
+        raise ValueError(
+            f"inputs, target and weight must have as many examples each, got {sorted(sizes)}; "
+            "examples run along the first dimension"
+        )
+    return batch
+
+
+def batches(
+    data: Data,
+    batch_size: int = 1024,
+    *,
+    order: Tensor | None = None,
+    device: torch.device | str | None = None,
+) -> Iterator[Batch]:
+    """Yield data in batches.
+
+    Args:
+        data: a tuple of tensors, a Dataset, or an iterable of batches, as a DataLoader is.
+        batch_size: of tensors and Datasets; an iterable has its own.
+        order: which examples and in which order, (count,), of tensors and Datasets.
+        device: to move the batches to.
+    """
+    if is_arrays(data):
+        whole = as_batch(data)
+        indices = torch.arange(len(whole)) if order is None else order
+        for chosen in indices.split(batch_size) if len(indices) else ():
+            yield Batch(*_take(tuple(whole), chosen, order is None)).to(device)
+        return
+    if isinstance(data, Dataset) and not isinstance(data, Iterable):
+        sampler = None if order is None else order.tolist()
+        data = DataLoader(data, batch_size=batch_size, sampler=sampler)
+    elif order is not None:
+        raise TypeError(f"a {type(data).__name__} comes in its own order")
+    for values in data:
+        yield as_batch(values).to(device)
+
+
+def _take(values: Any, chosen: Tensor, contiguous: bool) -> Any:
+    """Rows of every tensor; a view where they are contiguous."""
+    first, last = int(chosen[0]), int(chosen[-1]) + 1
+    if contiguous:
+        return pytree.tree_map_only(Tensor, lambda t: t[first:last], values)
+    return pytree.tree_map_only(Tensor, lambda t: t[chosen.to(t.device)], values)
