@@ -110,9 +110,12 @@ class Head(nn.Module, ABC):
             if weight is not None:
                 raise ValueError("weight is for the loss; pass a target with it, or no weight")
             return self.predict(self._inputs(features))
-        bound, kl, log_prior = self.elbo(features, target, weight)
-        loss = torch.sub(torch.neg(bound), log_prior, alpha=1 / self.num_data)
-        return torch.add(loss, kl, alpha=self.prior.kl_weight / self.num_data)
+        return self.loss(self.elbo(features, target, weight))
+
+    def loss(self, elbo: Elbo) -> Tensor:
+        """What training minimises, from its parts, ()."""
+        loss = torch.sub(torch.neg(elbo.bound), elbo.log_prior, alpha=1 / self.num_data)
+        return torch.add(loss, elbo.kl, alpha=self.prior.kl_weight / self.num_data)
 
     def elbo(self, features: Tensor, target: Tensor, weight: Tensor | None = None) -> Elbo:
         """The parts of the objective, for logging; arguments as in `forward`."""
