@@ -19,6 +19,8 @@ from .predictive import (
     Predictive,
 )
 from .priors import Prior
+from .training import History, fit, fit_many
+from .variational import kl, make_variational
 
 __version__ = "0.1.0"
 
@@ -34,6 +36,7 @@ __all__ = [
     "GenerativeClassification",
     "GenerativePredictive",
     "Head",
+    "History",
     "Kronecker",
     "LowRank",
     "MultivariateGaussianPredictive",
@@ -42,5 +45,9 @@ __all__ = [
     "Prior",
     "Regression",
     "Shared",
+    "fit",
+    "fit_many",
     "functional",
+    "kl",
+    "make_variational",
 ]

@@ -31,13 +31,28 @@ class Batch(NamedTuple):
         return Batch(*pytree.tree_map_only(Tensor, lambda t: t.to(device), tuple(self)))
 
 
+def check_data(data: Data) -> None:
+    """Raise unless data has one of the forms that `batches` reads."""
+    if isinstance(data, Tensor | dict | str) or not isinstance(data, tuple | Dataset | Iterable):
+        raise TypeError(
+            "data must be a tuple of tensors, (inputs, target), a Dataset, or an iterable of "
+            f"batches, as a DataLoader is; got a {type(data).__name__}"
+        )
+
+
 def is_arrays(data: Data) -> bool:
     """Whether data is a tuple of tensors, all in memory."""
     return isinstance(data, tuple)
 
 
+def has_own_batches(data: Data) -> bool:
+    """Whether data comes in batches and an order of its own, as from a DataLoader."""
+    return not is_arrays(data) and isinstance(data, Iterable)
+
+
 def num_examples(data: Data) -> int:
     """How many examples there are, without reading them; an error if only reading would tell."""
+    check_data(data)
     if is_arrays(data):
         return len(as_batch(data))
     source = data.dataset if isinstance(data, DataLoader) else data
@@ -83,18 +98,21 @@ def batches(
         order: which examples and in which order, (count,), of tensors and Datasets.
         device: to move the batches to.
     """
+    check_data(data)
     if is_arrays(data):
         whole = as_batch(data)
         indices = torch.arange(len(whole)) if order is None else order
         for chosen in indices.split(batch_size) if len(indices) else ():
             yield Batch(*_take(tuple(whole), chosen, order is None)).to(device)
         return
-    if isinstance(data, Dataset) and not isinstance(data, Iterable):
+    if has_own_batches(data):
+        if order is not None:
+            raise TypeError(f"a {type(data).__name__} comes in its own order")
+        source: Iterable[Any] = data  # type: ignore[assignment]
+    else:
         sampler = None if order is None else order.tolist()
-        data = DataLoader(data, batch_size=batch_size, sampler=sampler)
-    elif order is not None:
-        raise TypeError(f"a {type(data).__name__} comes in its own order")
-    for values in data:
+        source = DataLoader(data, batch_size=batch_size, sampler=sampler)  # type: ignore[arg-type]
+    for values in source:
         yield as_batch(values).to(device)
 
 

@@ -2,31 +2,185 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
+import torch
 from torch import Tensor, nn
+from torch.utils import _pytree as pytree
 
+from ._checks import check_count, check_number
 from .heads import Elbo, Head
+from .predictive import Predictive, mix
+from .variational import kl, sample_weights, variational_layers
 
 
 class Network(nn.Module):
-    """A network whose last layer is a head: `model(x)` predicts, `model(x, y)` is the loss.
+    r"""A network whose last layer is a head: `model(x)` predicts, `model(x, y)` is the loss.
+
+    If the backbone has variational layers (`make_variational`), the last layer is still integrated
+    out, and only features are drawn: the loss is an estimate of
+    $-E_{q(\theta)}[\mathrm{ELBO}]/T + \lambda_\theta\,KL(q(\theta)\|p(\theta))/T$ without bias,
+    the prediction a mixture over draws. Both draw in training and in evaluation mode.
 
     Args:
-        backbone: any module from inputs to features, (*batch, num_features).
-        head: the last layer.
+        backbone: any module from inputs to features, (*batch, num_features). What a (nested)
+            `nn.Sequential` does before its first variational layer is done once for all draws.
+        head: the last layer; its `prior.kl_weight` is the weight of its own divergence.
+        num_samples: draws of variational features per training step.
+        num_prediction_samples: draws of variational features per prediction.
+        feature_kl_weight: λ_θ, the weight of the divergence of variational features.
     """
 
-    def __init__(self, backbone: nn.Module, head: Head) -> None:
+    def __init__(
+        self,
+        backbone: nn.Module,
+        head: Head,
+        *,
+        num_samples: int = 1,
+        num_prediction_samples: int = 10,
+        feature_kl_weight: float = 1.0,
+    ) -> None:
         super().__init__()
+        check_count("num_samples", num_samples)
+        check_count("num_prediction_samples", num_prediction_samples)
+        check_number("feature_kl_weight", feature_kl_weight)
+        if feature_kl_weight < 0:
+            raise ValueError(f"feature_kl_weight must not be negative, got {feature_kl_weight!r}")
         self.backbone, self.head = backbone, head
+        self.num_samples, self.num_prediction_samples = num_samples, num_prediction_samples
+        self.feature_kl_weight = feature_kl_weight
 
     def forward(
         self, inputs: Any, target: Tensor | None = None, weight: Tensor | None = None
     ) -> Any:
         """Return the predictive, or with a target the training loss; see `Head.forward`."""
-        return self.head(self.backbone(inputs), target, weight)
+        if not variational_layers(self.backbone):
+            return self.head(self.backbone(inputs), target, weight)
+        if target is None and weight is None:
+            return self.predict(inputs)
+        loss = self.head(*self._examples(inputs, target, weight))
+        divergence = kl(self.backbone)
+        return torch.add(loss, divergence, alpha=self.feature_kl_weight / self.head.num_data)
+
+    def predict(
+        self,
+        inputs: Any,
+        num_samples: int | None = None,
+        generator: torch.Generator | None = None,
+    ) -> Predictive:
+        """The predictive: the head's, or the mixture of it over draws of variational features.
+
+        Args:
+            inputs: for the backbone.
+            num_samples: how many draws; `num_prediction_samples` unless given.
+            generator: of the draws; torch's global one unless given.
+        """
+        if num_samples is None:
+            num_samples = self.num_prediction_samples
+        check_count("num_samples", num_samples)
+        if not variational_layers(self.backbone):
+            return self.head(self.backbone(inputs))
+        seeded = nullcontext() if generator is None else _seeded(generator, self.head.mean.device)
+        with seeded:
+            features = sample_features(self.backbone, inputs, num_samples)
+        return mix(self.head(features.movedim(0, -2)))
 
     def elbo(self, inputs: Any, target: Tensor, weight: Tensor | None = None) -> Elbo:
-        """The parts of the objective, for logging."""
-        return self.head.elbo(self.backbone(inputs), target, weight)
+        """The parts of the objective, for logging.
+
+        The divergence is that of last layer and features together, unweighted; the features' own
+        is `kl(model.backbone)`.
+        """
+        parts = self.head.elbo(*self._examples(inputs, target, weight))
+        if not variational_layers(self.backbone):
+            return parts
+        return parts._replace(kl=parts.kl + kl(self.backbone))
+
+    def _examples(
+        self, inputs: Any, target: Tensor | None, weight: Tensor | None
+    ) -> tuple[Tensor, Any, Any]:
+        """Features, targets and weights for the head, once for each draw of the features."""
+        if self.num_samples == 1 or not variational_layers(self.backbone):
+            return self.backbone(inputs), target, weight
+
+        def repeat(tensor: Tensor | None) -> Tensor | None:
+            return None if tensor is None else tensor.expand(self.num_samples, *tensor.shape)
+
+        features = sample_features(self.backbone, inputs, self.num_samples)
+        return features, repeat(target), repeat(weight)
+
+    def sample_function(self, generator: torch.Generator | None = None) -> nn.Sequential:
+        """One draw of all weights, as a module on inputs: Thompson sampling."""
+        head: Any = self.head
+        return nn.Sequential(
+            sample_weights(self.backbone, generator), head.sample_function(generator)
+        )
+
+
+def sample_features(backbone: nn.Module, inputs: Any, num_samples: int) -> Tensor:
+    """Draw the output of a network with variational layers several times.
+
+    What comes before the first variational layer is computed once, as far as it can be told apart:
+    in a (nested) `nn.Sequential`. The rest is computed for all draws in one call, on a batch
+    repeated along its first dimension, if all its layers sample locally, and otherwise in one call
+    per draw. In training mode a batch norm after a variational layer has the statistics of the
+    whole repeated batch in the first case and of each draw in the second.
+
+    Args:
+        backbone: the network.
+        inputs: a tensor, or any nest of tensors, with examples along the first dimension.
+        num_samples: S, the number of draws.
+
+    Returns:
+        (S, *batch, num_features).
+    """
+    once, rest = _split(backbone)
+    inputs = _chain(once, inputs)
+    layers = [layer for module in rest for layer in variational_layers(module)]
+    if any(layer.sampling == "weights" for layer in layers):
+        return torch.stack([_chain(rest, inputs) for _ in range(num_samples)])
+    _check_examples(inputs)
+    repeated = pytree.tree_map_only(
+        Tensor, lambda tensor: tensor.expand(num_samples, *tensor.shape).flatten(0, 1), inputs
+    )
+    return _chain(rest, repeated).unflatten(0, (num_samples, -1))
+
+
+def _chain(modules: list[nn.Module], inputs: Any) -> Any:
+    for module in modules:
+        inputs = module(inputs)
+    return inputs
+
+
+def _split(module: nn.Module) -> tuple[list[nn.Module], list[nn.Module]]:
+    """What a network calls in turn before its first variational layer, and from it on."""
+    plain_sequence = type(module).forward is nn.Sequential.forward
+    if not plain_sequence or module._forward_hooks or module._forward_pre_hooks:
+        return [], [module]
+    children = list(module)  # type: ignore[call-overload]
+    first = next(i for i, child in enumerate(children) if variational_layers(child))
+    once, rest = _split(children[first])
+    return children[:first] + once, rest + children[first + 1 :]
+
+
+def _check_examples(inputs: Any) -> None:
+    """Raise unless every tensor has as many examples along its first dimension."""
+    shapes = [tuple(leaf.shape) for leaf in pytree.tree_leaves(inputs) if isinstance(leaf, Tensor)]
+    if not shapes or len({shape[:1] for shape in shapes}) > 1 or () in shapes:
+        raise ValueError(
+            "several draws in one call repeat the batch, and need examples along the first "
+            f"dimension of every tensor, got shapes {shapes}; variational layers with "
+            "sampling='weights' need not"
+        )
+
+
+@contextmanager
+def _seeded(generator: torch.Generator, device: torch.device) -> Iterator[None]:
+    """Let everything random, of any module, follow from a generator."""
+    seed = int(torch.randint(2**62, (), generator=generator, device=generator.device))
+    devices, kind = ([], "cuda") if device.type == "cpu" else ([device], device.type)
+    with torch.random.fork_rng(devices, device_type=kind):
+        torch.manual_seed(seed)
+        yield

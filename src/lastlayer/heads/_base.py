@@ -89,6 +89,12 @@ class Head(nn.Module, ABC):
         self._start_variance = min(self.prior.variance, variance)
         self.covariance.set_isotropic(self._start_variance)
 
+    @property
+    def fresh(self) -> bool:
+        """Whether S_k is still where it started: neither trained, fitted nor loaded."""
+        start = torch.full_like(self.covariance.diagonal(), self._start_variance)
+        return torch.allclose(self.covariance.diagonal(), start, rtol=1e-5, atol=0)
+
     # ------------------------------------------------------------------------- two calls
 
     def forward(

@@ -98,7 +98,8 @@ class Regression(ConjugateHead):
     def initialize(self, features: Tensor, target: Tensor) -> None:
         """Start at the scale of the data: predict next to nothing, and call the target noise.
 
-        The first loss is then that of a Gaussian fitted to the targets, whatever their units.
+        The first loss is then that of a Gaussian fitted to the targets under the prior of the
+        noise, whatever their units.
         """
         check_not_empty(features)
         check_finite("features", self._inputs(features))
@@ -106,9 +107,14 @@ class Regression(ConjugateHead):
         check_finite("targets", target)
         power = target.double().reshape(-1, self.num_outputs).square().mean(0).clamp(min=1e-30)
         self.reset_parameters()
-        self.mean.mul_(0.1 * power.sqrt().unsqueeze(-1))
+        limit = float("inf") if self.conjugate else self.prior.variance**0.5
+        self.mean.mul_((0.1 * power.sqrt()).clamp(max=limit).unsqueeze(-1))
         self._start((1.0 if self.conjugate else float(power.min())) / self.width)
-        self.noise.assign(power.to(self.mean).diag_embed())
+        scatter, prior = (self.num_data * power).diag_embed(), self.prior
+        noise = exact.inverse_wishart_mode(
+            scatter, torch.full_like(power, self.num_data), prior.noise_dof, prior.noise_scale
+        )
+        self.noise.assign(noise.to(self.mean))
 
     # ------------------------------------------------------------------------- two calls
 

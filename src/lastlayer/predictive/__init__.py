@@ -9,11 +9,15 @@ noise (aleatoric, does not) are kept apart.
 from ._base import Predictive
 from .classes import DiscriminativePredictive, GenerativePredictive
 from .gaussian import GaussianPredictive, MultivariateGaussianPredictive
+from .mixture import ClassMixturePredictive, GaussianMixturePredictive, mix
 
 __all__ = [
+    "ClassMixturePredictive",
     "DiscriminativePredictive",
+    "GaussianMixturePredictive",
     "GaussianPredictive",
     "GenerativePredictive",
     "MultivariateGaussianPredictive",
     "Predictive",
+    "mix",
 ]

@@ -1,0 +1,65 @@
+"""Gaussians with diagonal or dense covariances, and their estimates. Tensors only."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from ..functional import LOG_2PI, GaussianPrecision, gaussian_log_densities
+
+
+class Gaussians(NamedTuple):
+    """K Gaussians."""
+
+    mean: Tensor  # (K, N)
+    spread: Tensor  # variances (K, N), or lower Cholesky factors of covariances (K, N, N)
+
+    @classmethod
+    def of(cls, mean: Tensor, covariance: Tensor) -> Gaussians:
+        """From variances (K, N) or covariances (K, N, N)."""
+        return cls(mean, covariance if covariance.ndim == 2 else torch.linalg.cholesky(covariance))
+
+    def log_densities(self, features: Tensor) -> Tensor:
+        """log N(φ | μ_k, Σ_k), (*batch, K)."""
+        mean, spread = self
+        if spread.ndim == 2:
+            precision = GaussianPrecision(spread.reciprocal(), None, -spread.log().sum(-1))
+            return gaussian_log_densities(features, mean, precision)
+        flat = features.reshape(-1, features.shape[-1])
+        quadratics = [  # class by class: never (batch, K, N)
+            torch.linalg.solve_triangular(factor, (flat - center).mT, upper=False).square().sum(0)
+            for center, factor in zip(mean, spread, strict=True)
+        ]
+        logdet = 2 * spread.diagonal(dim1=-2, dim2=-1).log().sum(-1)
+        densities = -0.5 * (torch.stack(quadratics, -1) + logdet + mean.shape[-1] * LOG_2PI)
+        return densities.reshape(*features.shape[:-1], len(mean))
+
+
+def outer(vectors: Tensor, weight: Tensor, dense: bool) -> Tensor:
+    """w_k x_kx_kᵀ, (K, N, N), or its diagonal, (K, N), of vectors (K, N) and weights (K,)."""
+    weighted = weight[:, None] * vectors
+    return weighted.unsqueeze(-1) * vectors.unsqueeze(-2) if dense else weighted * vectors
+
+
+def map_mean(mean: Tensor, counts: Tensor, noise: Tensor, prior_variance: float) -> Tensor:
+    r"""MAP means under the prior N(0, sI) and known noise (paper, appendix B, corrected).
+
+    $$\hat\mu_y = (I/s + T_y\Sigma^{-1})^{-1}\Sigma^{-1}\textstyle\sum_t\phi_t
+      = T_y\,(T_yI + \Sigma/s)^{-1}\bar\phi_y$$
+
+    Args:
+        mean: φ̄_y, (K, N).
+        counts: T_y, (K,).
+        noise: Σ, (N, N), or its diagonal, (N,).
+        prior_variance: s.
+
+    Returns:
+        The means, (K, N); zero for a class without examples.
+    """
+    if noise.ndim == 1:
+        return mean * (counts[:, None] / (counts[:, None] + noise / prior_variance))
+    variances, basis = torch.linalg.eigh(noise)
+    shrinkage = counts[:, None] / (counts[:, None] + variances / prior_variance)
+    return (mean @ basis * shrinkage) @ basis.mT

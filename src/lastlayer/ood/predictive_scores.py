@@ -1,0 +1,119 @@
+"""Scores that are functions of a predictive, over data sets, and limits to them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from fractions import Fraction
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .._checks import check_choice
+from ..calibration.streaming import predictions
+from ..conformal import upper_quantile
+from ..data import Data
+
+
+def max_probability(predictive: Any) -> Tensor:
+    """1 − max_y p(y), (*batch,); what the paper uses for discriminative heads.
+
+    Added up from the other classes, so that it tells inputs apart however sure the model is.
+    """
+    probs = _offered(predictive, "probs", "classification heads")()
+    return probs.scatter(-1, probs.argmax(-1, keepdim=True), 0).sum(-1)
+
+
+def predictive_entropy(predictive: Any) -> Tensor:
+    """Entropy of the target in nats, weights and noise together, (*batch,)."""
+    return _offered(predictive, "entropy", "all heads")()
+
+
+def mutual_information(predictive: Any) -> Tensor:
+    """What the target would tell about the weights in nats: epistemic only, (*batch,)."""
+    return _offered(predictive, "mutual_information", "all heads")()
+
+
+def epistemic_variance(predictive: Any) -> Tensor:
+    """Variance due to the weights, of targets or of logits, summed over outputs, (*batch,)."""
+    heads = "Regression and DiscriminativeClassification"
+    return _offered(predictive, "epistemic_variance", heads).sum(-1)
+
+
+def feature_density(predictive: Any) -> Tensor:
+    """−log p(φ) of the features in nats, (*batch,); the paper's for generative heads."""
+    return -_offered(predictive, "log_density", "GenerativeClassification")()
+
+
+SCORES: dict[str, Callable[[Any], Tensor]] = {
+    score.__name__: score
+    for score in (
+        max_probability,
+        predictive_entropy,
+        mutual_information,
+        epistemic_variance,
+        feature_density,
+    )
+}
+
+
+def _offered(predictive: Any, name: str, heads: str) -> Any:
+    """A method or property that only some predictives have."""
+    if not hasattr(predictive, name):
+        raise TypeError(
+            f"this score needs {name}, which predictives of {heads} offer; "
+            f"{type(predictive).__name__} does not: choose another score"
+        )
+    return getattr(predictive, name)
+
+
+def scores(
+    model: Callable[[Any], Any],
+    data: Data | Tensor,
+    score: str | Callable[[Any], Tensor] = "predictive_entropy",
+    *,
+    batch_size: int = 1024,
+    progress: bool = False,
+) -> Tensor:
+    """Score every example of a data set, in evaluation mode and without gradients.
+
+    Args:
+        model: from inputs to what the score takes: a network for scores of a predictive, its
+            backbone for a `FeatureDensity`.
+        data: inputs, or data in any of the forms of `lastlayer.data`; targets are ignored.
+        score: a name in `SCORES`, or any function of what the model returns.
+        batch_size: of tensors and Datasets.
+        progress: whether to show a progress bar.
+
+    Returns:
+        One value per example, (num_examples, …).
+    """
+    if isinstance(score, str):
+        check_choice("score", score, SCORES)
+        score = SCORES[score]
+    with torch.no_grad():
+        outputs = predictions(model, data, batch_size=batch_size, progress=progress)
+        found = [score(output) for output, _ in outputs]
+    if not found:
+        raise ValueError("there is no example to score: data is empty")
+    return torch.cat(found)
+
+
+def threshold(in_distribution: Tensor, false_alarm_rate: float = 0.05) -> float:
+    """The score above which to flag an input.
+
+    A new input from the distribution of the given ones is flagged, `score > threshold`, with
+    probability at most `false_alarm_rate`: the split-conformal quantile. Infinite, so that
+    nothing is flagged, if there are fewer than 1/rate − 1 scores.
+
+    Args:
+        in_distribution: scores of held-out inputs, not of training inputs, of any shape.
+        false_alarm_rate: the share of good inputs that may be flagged.
+    """
+    if not 0 < false_alarm_rate < 1:
+        raise ValueError(
+            f"false_alarm_rate must lie between 0 and 1, got {false_alarm_rate!r}; "
+            "0.05 flags one good input in twenty"
+        )
+    level = 1 - Fraction(str(float(false_alarm_rate)))  # exact, as 1 − 0.07 is not
+    return float(upper_quantile(in_distribution.flatten(), level))

@@ -1,0 +1,41 @@
+"""What `fit` returns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass
+class History(Sequence[dict[str, float]]):
+    """What happened in each epoch, a sequence of rows.
+
+    A row has the number of the `epoch`, the mean over its batches of `loss`, `bound`, `kl`,
+    `log_prior` and `gradient_norm` (before clipping), the last `learning_rate`, and, where it
+    was measured, `validation_nll`: the mean negative log-probability of the validation data.
+
+    Attributes:
+        rows: one for each epoch.
+        best_epoch: with the lowest validation NLL; the model has the weights of its end, or of
+            as many epochs of retraining. None without validation data.
+        best_nll: that NLL.
+        selection: with `retrain`, the rows of the training that chose the number of epochs.
+    """
+
+    rows: list[dict[str, float]] = field(default_factory=list)
+    best_epoch: int | None = None
+    best_nll: float | None = None
+    selection: list[dict[str, float]] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        """The number of epochs."""
+        return len(self.rows)
+
+    def __getitem__(self, index: Any) -> Any:
+        """The row, or rows, of some epochs, counted from zero."""
+        return self.rows[index]
+
+    def __iter__(self) -> Iterator[dict[str, float]]:
+        """Epoch by epoch."""
+        return iter(self.rows)

@@ -1,0 +1,285 @@
+"""Training many models of one architecture as one batched model."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, grad_and_value, stack_module_state, vmap
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.utils import _pytree as pytree
+
+from ..data import Batch, as_batch
+from .checkpoint import copied
+from .one import Objective, weighted_sums
+from .options import Options, decays, mixed_seed, permutation
+
+
+class ManyModels:
+    """Models stacked along a new first dimension, each with its own data and order.
+
+    A step is one vectorised pass over all of them. It is traced once for every batch shape, so
+    that later steps run its operations without the cost of finding them again. Models that are
+    done leave the stack when half of it is.
+    """
+
+    def __init__(
+        self,
+        models: Sequence[nn.Module],
+        train: Sequence[tuple[Any, ...]],
+        validation: Sequence[tuple[Any, ...]] | None,
+        options: Options,
+        seeds: Sequence[int],
+        phase: int,
+    ) -> None:
+        if options.precision == "float16":
+            raise ValueError("many models train in full or bfloat16 precision, not in float16")
+        self.models, self.options, self.seeds, self.phase = models, options, seeds, phase
+        self.train = _stacked(train, "training")
+        self.validation = None if validation is None else _stacked(validation, "validation")
+        self.device = next(models[0].parameters()).device
+        self.active = list(range(len(models)))
+        self.rows = list(self.active)  # the model in each row of the stack
+        self.skeleton = Objective(copy.deepcopy(models[0]).to("meta"))
+        self.decayed = dict(decays(models[0]))
+        self._stack()
+        self._reset()
+
+    def _stack(self) -> None:
+        """Stack what the models are made of."""
+        parameters, buffers = stack_module_state([self.models[at] for at in self.rows])
+        self.parameters = {name: parameters.pop(name).detach() for name in self.decayed}
+        self.constants = {name: tensor.detach() for name, tensor in parameters.items()}
+        self.buffers = {name: buffer.detach() for name, buffer in buffers.items()}
+
+    def _reset(self) -> None:
+        """Start an optimiser for the stack as it is now."""
+        groups: dict[bool, list[Tensor]] = {True: [], False: []}
+        for name, decay in self.decayed.items():
+            self.parameters[name].requires_grad_()
+            groups[decay].append(self.parameters[name])
+        self.optimizer = self.options.make_optimizer(groups[True], groups[False])
+        self.traced: dict[Any, Callable[..., Any]] = {}
+
+    @property
+    def examples_per_epoch(self) -> int:
+        """How many examples an epoch shows, to all models together."""
+        return len(self.active) * _length(self.train)
+
+    # ----------------------------------------------------------------------------- training
+
+    def epoch(self, number: int, epochs: list[int], shown: Any) -> list[dict[str, float]]:
+        """Train each model on its data once; see `Engine`."""
+        torch.manual_seed(mixed_seed("noise", *self.seeds, self.phase, number))
+        self.skeleton.train()
+        count = _length(self.train)
+        orders = [permutation(count, self.seeds[at], self.phase, number) for at in self.rows]
+        sums: dict[str, Tensor] = {}
+        chunks = torch.stack(orders).split(self.options.batch_size, 1)
+        seen = 0
+        for chosen in chunks:
+            size = chosen.shape[1]
+            done = number - 1 + (seen + size / 2) / count
+            rates = {
+                at: self.options.rate(done / total)
+                for at, total in zip(self.active, epochs, strict=True)
+            }
+            notes = self._step(self._take(self.train, chosen), rates)
+            sums = {name: sums[name] + value if sums else value for name, value in notes.items()}
+            seen += size
+            shown(size * len(self.active))
+        means = {name: (value.double() / len(chunks)).tolist() for name, value in sums.items()}
+        return [
+            {name: values[self.rows.index(at)] for name, values in means.items()}
+            | {"learning_rate": rates[at]}
+            for at in self.active
+        ]
+
+    def _take(self, data: Batch, chosen: Tensor) -> Batch:
+        """Some examples of each row's own data, of indices (rows, count)."""
+        rows = torch.tensor(self.rows).unsqueeze(1)
+        values = pytree.tree_map_only(Tensor, lambda t: t[rows, chosen], tuple(data))
+        return Batch(*values).to(self.device)
+
+    def _step(self, batch: Batch, rates: dict[int, float]) -> dict[str, Tensor]:
+        """One step of the optimiser for every row."""
+        with torch.no_grad():
+            gradients, notes = self._call(self._gradients, batch)
+        notes = dict(notes)
+        notes["gradient_norm"] = self._clip(list(gradients.values()))
+        for name, gradient in gradients.items():
+            self.parameters[name].grad = gradient
+        highest = max(rates.values())
+        for group in self.optimizer.param_groups:
+            group["lr"] = highest
+        if min(rates.values()) == highest:
+            self.optimizer.step()
+        else:  # a step is proportional to its learning rate
+            factor = torch.tensor([rates.get(at, 0.0) / highest for at in self.rows])
+            before = {name: parameter.clone() for name, parameter in self.parameters.items()}
+            self.optimizer.step()
+            with torch.no_grad():
+                for name, parameter in self.parameters.items():
+                    parameter.copy_(before[name].lerp(parameter, _along(factor, parameter)))
+        return notes
+
+    def _clip(self, gradients: list[Tensor]) -> Tensor:
+        """Scale each row's gradient to at most the allowed norm; the norms before, (rows,)."""
+        norms = torch.stack([gradient.flatten(1).norm(dim=1) for gradient in gradients])
+        norm = norms.norm(dim=0)
+        if self.options.clip is not None:
+            factor = (self.options.clip / (norm + 1e-6)).clamp(max=1.0)  # as torch does
+            for gradient in gradients:
+                gradient.mul_(_along(factor, gradient))
+        return norm
+
+    def _gradients(self, parameters: Any, constants: Any, buffers: Any, batch: Any) -> Any:
+        """The gradient of every row's loss, and what to note of it."""
+
+        def objective(parameters: Any, constants: Any, buffers: Any, batch: Any) -> Any:
+            return functional_call(self.skeleton, _named(parameters, constants, buffers), batch)
+
+        with self.options.autocast(self.device):
+            gradient = vmap(grad_and_value(objective, has_aux=True), randomness="different")
+            gradients, (_, notes) = gradient(parameters, constants, buffers, batch)
+        return gradients, notes
+
+    def _log_probs(self, parameters: Any, constants: Any, buffers: Any, batch: Any) -> Any:
+        """Sums of the log-probabilities of every row's examples and of their weights."""
+
+        def sums(parameters: Any, constants: Any, buffers: Any, batch: Any) -> Any:
+            inputs, target, *weight = batch
+            named = _named(parameters, constants, buffers, prefix="")
+            predictive = functional_call(self.skeleton.model, named, (inputs,))
+            return weighted_sums(predictive.log_prob(target), *weight)
+
+        with self.options.autocast(self.device):
+            return vmap(sums, randomness="different")(parameters, constants, buffers, batch)
+
+    def _call(self, function: Callable[..., Any], batch: Batch) -> Any:
+        """Call a function of the stack and a batch, traced once for every shape."""
+        arguments = (
+            {name: tensor.detach() for name, tensor in self.parameters.items()},
+            self.constants,
+            self.buffers,
+            tuple(values for values in batch if values is not None),
+        )
+        key = (function.__name__, *(tensor.shape for tensor in pytree.tree_leaves(arguments[-1])))
+        if key not in self.traced:
+            if self.options.compile:
+                self.traced[key] = torch.compile(function)
+            else:  # on a copy, because tracing runs the function, which may change buffers
+                copies = pytree.tree_map_only(Tensor, torch.clone, arguments)
+                self.traced[key] = make_fx(lambda *values: function(*values))(*copies)
+        return self.traced[key](*arguments)
+
+    # --------------------------------------------------------------------- what a loop needs
+
+    @torch.no_grad()
+    def validate(self) -> list[float]:
+        """The mean negative log-probability of each active model's validation data."""
+        assert self.validation is not None
+        torch.manual_seed(mixed_seed("validation", *self.seeds))
+        self.skeleton.eval()
+        everything = torch.arange(_length(self.validation))
+        size = max(self.options.batch_size, 1024)
+        chunks = everything.expand(len(self.rows), -1).split(size, 1)
+        sums = sum(self._call(self._log_probs, self._take(self.validation, c)) for c in chunks)
+        values = (-sums[:, 0] / sums[:, 1]).tolist()
+        return [values[self.rows.index(at)] for at in self.active]
+
+    @torch.no_grad()
+    def state(self, at: int) -> dict[str, Any]:
+        """A copy of a model's state."""
+        model, row = self.models[at], self.rows.index(at)
+        named = dict(model.named_parameters()) | dict(model.named_buffers())
+        for name, tensor in (self.parameters | self.constants | self.buffers).items():
+            named[name].copy_(tensor[row])
+        return copied(model.state_dict())
+
+    @torch.no_grad()
+    def release(self, done: list[int]) -> None:
+        """Stop training some models."""
+        self.active = [at for at in self.active if at not in done]
+        if not self.active or 2 * len(self.active) > len(self.rows):
+            return
+        keep = torch.tensor([self.rows.index(at) for at in self.active])
+        states = {name: self.optimizer.state[p] for name, p in self.parameters.items()}
+        for stack in (self.parameters, self.constants, self.buffers):
+            stack.update({name: tensor.detach()[keep] for name, tensor in stack.items()})
+        rows, self.rows = len(self.rows), list(self.active)
+        self._reset()
+        for name, parameter in self.parameters.items():
+            self.optimizer.state[parameter] = {
+                key: value[keep] if _has_rows(value, rows) else value
+                for key, value in states[name].items()
+            }
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that training goes on from."""
+        return {
+            "parameters": self.parameters,
+            "constants": self.constants,
+            "buffers": self.buffers,
+            "optimizer": self.optimizer.state_dict(),
+            "active": self.active,
+            "rows": self.rows,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from there."""
+        self.active, self.rows = list(state["active"]), list(state["rows"])
+        for stack, name in (
+            (self.parameters, "parameters"),
+            (self.constants, "constants"),
+            (self.buffers, "buffers"),
+        ):
+            stack.update({key: value.to(self.device) for key, value in state[name].items()})
+        self._reset()
+        self.optimizer.load_state_dict(state["optimizer"])
+
+
+def _named(*stacks: dict[str, Tensor], prefix: str = "model.") -> dict[str, Tensor]:
+    return {prefix + name: tensor for stack in stacks for name, tensor in stack.items()}
+
+
+def _along(factor: Tensor, like: Tensor) -> Tensor:
+    """One factor for each row, in the shape, type and place of a stacked tensor."""
+    return factor.to(like).reshape(-1, *[1] * (like.ndim - 1))
+
+
+def _has_rows(value: Any, rows: int) -> bool:
+    """Whether a value of an optimiser's state belongs to the rows; a step count does not."""
+    return isinstance(value, Tensor) and value.ndim > 0 and len(value) == rows
+
+
+def _length(data: Batch) -> int:
+    """Examples of each model."""
+    return int(pytree.tree_leaves(data.inputs)[0].shape[1])
+
+
+def _stacked(data: Sequence[tuple[Any, ...]], which: str) -> Batch:
+    """Data of all models, stacked along a new first dimension."""
+    for values in data:
+        if not isinstance(values, tuple):
+            raise TypeError(
+                f"many models need {which} data as tensors, (inputs, target), got a "
+                f"{type(values).__name__}; train the models one by one with fit"
+            )
+    read = [tuple(as_batch(values)) for values in data]
+    flat, specs = zip(*(pytree.tree_flatten(values) for values in read), strict=True)
+    shapes = {tuple(t.shape if t is not None else () for t in leaves) for leaves in flat}
+    if len(shapes) > 1 or any(spec != specs[0] for spec in specs):
+        raise ValueError(
+            f"the {which} data of all models must have the same shapes, got {sorted(shapes)}; "
+            "leave out or repeat some examples, or train the models one by one with fit"
+        )
+    first = flat[0]
+    stacked = [
+        None if first[at] is None else torch.stack([leaves[at] for leaves in flat])
+        for at in range(len(first))
+    ]
+    return Batch(*pytree.tree_unflatten(stacked, specs[0]))

@@ -1,0 +1,151 @@
+"""What can be chosen about training, checked."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import AdamW, Optimizer
+
+from .._checks import check_choice, check_count, check_number, check_positive
+from ..heads import Head
+from ..variational import VariationalLayer
+
+# Factor on the learning rate as a function of the fraction of training that is done.
+Schedule = Callable[[float], float]
+
+
+def constant(_: float) -> float:
+    """The same learning rate throughout."""
+    return 1.0
+
+
+def cosine(done: float) -> float:
+    """From the full learning rate to zero along half a cosine."""
+    return 0.5 * (1 + math.cos(math.pi * done))
+
+
+def warmup_cosine(done: float) -> float:
+    """`cosine` after a linear rise over the first twentieth of training."""
+    return min(1.0, 20 * done) * cosine(max(0.0, done - 0.05) / 0.95)
+
+
+SCHEDULES: dict[str, Schedule] = {
+    "constant": constant,
+    "cosine": cosine,
+    "warmup_cosine": warmup_cosine,
+}
+PRECISIONS = {"full": None, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+@dataclass(frozen=True)
+class Options:
+    """The arguments of `fit`, where they are explained."""
+
+    epochs: int = 100
+    batch_size: int = 32
+    learning_rate: float = 1e-3
+    weight_decay: float = 0.01
+    clip: float | None = 1.0
+    schedule: str | Schedule = "constant"
+    optimizer: Callable[..., Optimizer] | None = None
+    precision: str = "full"
+    validate_every: int = 1
+    patience: int | None = None
+    retrain: bool = False
+    initialize: bool = True
+    seed: int = 0
+    device: torch.device | str | None = None
+    compile: bool = False
+    checkpoint: str | Path | None = None
+    checkpoint_every: int = 1
+    progress: bool | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("epochs", "batch_size", "validate_every", "checkpoint_every"):
+            check_count(name, getattr(self, name))
+        check_positive("learning_rate", self.learning_rate)
+        check_number("weight_decay", self.weight_decay)
+        check_count("seed", self.seed, 0)
+        if self.clip is not None:
+            check_positive("clip", self.clip)
+        if self.patience is not None:
+            check_count("patience", self.patience)
+        if not callable(self.schedule):
+            check_choice("schedule", self.schedule, SCHEDULES)
+        check_choice("precision", self.precision, PRECISIONS)
+
+    def fingerprint(self) -> dict[str, Any]:
+        """What must be the same for a run to be continued."""
+        same = {
+            name: getattr(self, name)
+            for name in (
+                *("epochs", "batch_size", "learning_rate", "weight_decay", "clip", "precision"),
+                *("validate_every", "patience", "retrain", "initialize", "seed"),
+            )
+        }
+        schedule, optimizer = self.schedule, self.optimizer
+        same["schedule"] = schedule if isinstance(schedule, str) else _name(schedule)
+        same["optimizer"] = None if optimizer is None else _name(optimizer)
+        return same
+
+    def rate(self, done: float) -> float:
+        """The learning rate when a fraction of training is done."""
+        schedule = SCHEDULES[self.schedule] if isinstance(self.schedule, str) else self.schedule
+        return self.learning_rate * schedule(done)
+
+    def autocast(self, device: torch.device) -> AbstractContextManager[Any]:
+        """Mixed precision, if chosen."""
+        dtype = PRECISIONS[self.precision]
+        return nullcontext() if dtype is None else torch.autocast(device.type, dtype)
+
+    def make_optimizer(self, decayed: list[Tensor], free: list[Tensor]) -> Optimizer:
+        """Of two groups of parameters, of which the second has no weight decay."""
+        groups = [
+            {"params": decayed, "weight_decay": self.weight_decay},
+            {"params": free, "weight_decay": 0.0},
+        ]
+        groups = [group for group in groups if group["params"]]
+        if not groups:
+            raise ValueError("the model has no parameters that require gradients")
+        if self.optimizer is not None:
+            return self.optimizer(groups, lr=self.learning_rate)
+        fused = all(p.is_floating_point() for p in (*decayed, *free))
+        return AdamW(groups, lr=self.learning_rate, fused=fused)
+
+
+def decays(model: nn.Module) -> Iterator[tuple[str, bool]]:
+    """Names of the trainable parameters, and whether weight decay is for them.
+
+    Heads and variational layers have a prior of their own.
+    """
+    free: set[int] = set()
+    for module in model.modules():
+        if isinstance(module, Head | VariationalLayer):
+            free |= {id(parameter) for parameter in module.parameters()}
+    for name, parameter in model.named_parameters():
+        if parameter.requires_grad:
+            yield name, id(parameter) not in free
+
+
+def mixed_seed(*parts: object) -> int:
+    """One seed from several numbers, unrelated to that of any others."""
+    text = "/".join(map(str, parts)).encode()
+    return int.from_bytes(hashlib.blake2b(text, digest_size=7).digest(), "little")
+
+
+def permutation(count: int, seed: int, phase: int, epoch: int) -> Tensor:
+    """The order of the examples in an epoch, (count,)."""
+    generator = torch.Generator().manual_seed(mixed_seed("order", seed, phase, epoch))
+    return torch.randperm(count, generator=generator)
+
+
+def _name(function: Any) -> str:
+    return getattr(function, "__qualname__", None) or repr(function)

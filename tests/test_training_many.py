@@ -1,0 +1,154 @@
+"""Many models trained as one come out as they would one by one."""
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.testing import assert_close
+
+import lastlayer as ll
+
+from .networks import classes, classification, curve, regression
+
+COUNT = 5
+CLOSE = {"atol": 1e-9, "rtol": 1e-9}  # rounding, after tens of steps in double precision
+
+
+def splits(data: tuple[Tensor, Tensor]) -> tuple[list[Any], list[Any]]:
+    """Training and validation data, split differently for every model."""
+    train, validation = [], []
+    for seed in range(COUNT):
+        order = torch.randperm(len(data[0]), generator=torch.Generator().manual_seed(seed))
+        train.append(tuple(part[order[:-9]] for part in data))
+        validation.append(tuple(part[order[-9:]] for part in data))
+    return train, validation
+
+
+def compare(
+    models: list[ll.Network], train: Any, validation: Any = None, **options: Any
+) -> list[ll.History]:
+    """Train copies one by one and together; all must agree."""
+    options = {"progress": False, **options}
+    singles = copy.deepcopy(models)
+    expected = [
+        ll.fit(
+            model,
+            train[seed] if isinstance(train, list) else train,
+            validation[seed] if isinstance(validation, list) else validation,
+            seed=seed,
+            **options,
+        )
+        for seed, model in enumerate(singles)
+    ]
+    actual = ll.fit_many(models, train, validation, **options)
+    for single, model, one, many in zip(singles, models, expected, actual, strict=True):
+        assert_close(model.state_dict(), single.state_dict(), **CLOSE)
+        assert one.best_epoch == many.best_epoch
+        assert model.head.num_data == single.head.num_data
+        for rows, others in ((one, many), (one.selection, many.selection)):
+            assert [list(row) for row in rows] == [list(row) for row in others]
+            for row, other in zip(rows, others, strict=True):
+                assert other == pytest.approx(row, abs=1e-7, rel=1e-7)
+    return actual
+
+
+def test_each_model_has_its_own_weights_data_order_and_end() -> None:
+    train, validation = splits(curve())
+    histories = compare(
+        [regression(seed) for seed in range(COUNT)],
+        train,
+        validation,
+        epochs=60,
+        batch_size=8,
+        learning_rate=0.03,
+        patience=10,
+    )
+    assert len({len(history) for history in histories}) > 2, "the ends must differ"
+
+
+@pytest.mark.parametrize("schedule", ["constant", "cosine"])
+def test_each_model_is_retrained_for_its_own_number_of_epochs(schedule: str) -> None:
+    train, validation = splits(curve())
+    histories = compare(
+        [regression(seed) for seed in range(COUNT)],
+        train,
+        validation,
+        epochs=40,
+        batch_size=8,
+        learning_rate=0.03,
+        validate_every=5,
+        retrain=True,
+        schedule=schedule,
+    )
+    assert len({len(history) for history in histories}) > 1, "the numbers must differ"
+
+
+@pytest.mark.parametrize("generative", [False, True])
+def test_classifiers_train_together_on_one_data_set(generative: bool) -> None:
+    models = [classification(seed, generative=generative) for seed in range(COUNT)]
+    compare(models, classes(), classes(1), epochs=5, learning_rate=0.01)
+
+
+def test_buffers_such_as_batch_statistics_follow() -> None:
+    models = [regression(seed, nn.BatchNorm1d(6)) for seed in range(COUNT)]
+    before = models[0].backbone[2].running_mean.clone()  # type: ignore[index,union-attr]
+    compare(models, curve(), curve(1), epochs=3, batch_size=8)
+    assert not torch.equal(models[0].backbone[2].running_mean, before)  # type: ignore[index,arg-type]
+
+
+def test_weights_momentum_and_frozen_parameters_follow() -> None:
+    models = [regression(seed) for seed in range(COUNT)]
+    for model in models:
+        model.backbone[0].requires_grad_(False)  # type: ignore[index]
+    inputs, target = curve()
+    weight = torch.linspace(0, 2, len(inputs))
+    compare(
+        models,
+        (inputs, target, weight),
+        epochs=3,
+        optimizer=lambda groups, lr: torch.optim.SGD(groups, lr=lr, momentum=0.9),
+        clip=None,
+    )
+
+
+def test_random_layers_differ_between_models() -> None:
+    first = regression(0, nn.Dropout(0.5))
+    models = [first, copy.deepcopy(first)]
+    ll.fit_many(models, curve(), seeds=[0, 0], epochs=2, progress=False)
+    assert not torch.equal(models[0].head.mean, models[1].head.mean)
+
+
+def test_a_model_that_diverges_does_not_stop_the_others() -> None:
+    train, validation = splits(curve())
+    train[1][0][0, 0] = torch.nan
+    models = [regression(seed) for seed in range(COUNT)]
+    with pytest.warns(UserWarning, match="model 1 stopped: the loss became nan in epoch 1"):
+        histories = ll.fit_many(
+            models, train, validation, epochs=3, initialize=False, progress=False
+        )
+    assert [len(history) for history in histories] == [3, 1, 3, 3, 3]
+    twin = regression(2)
+    ll.fit(twin, train[2], validation[2], seed=2, epochs=3, initialize=False, progress=False)
+    assert_close(models[2].state_dict(), twin.state_dict(), **CLOSE)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options", "error", "message"),
+    [
+        (([], curve()), {}, ValueError, "no models"),
+        (([regression(), classification()], curve()), {}, ValueError, "must be alike"),
+        (([regression()], [curve(), curve()]), {}, ValueError, "1 models, but a list of 2"),
+        (([regression()] * 2, [curve(), curve(count=8)]), {}, ValueError, "the same shapes"),
+        (([regression()], [[curve()]]), {}, TypeError, "one by one with fit"),
+        (([regression()], curve()), {"epoch": 3}, ValueError, "did you mean 'epochs'?"),
+        (([regression()], curve()), {"seed": 3}, TypeError, "seeds="),
+        (([regression()], curve()), {"precision": "float16"}, ValueError, "not in float16"),
+    ],
+)
+def test_wrong_arguments_are_explained(
+    arguments: Any, options: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message.replace("?", r"\?")):
+        ll.fit_many(*arguments, **{"progress": False, **options})

@@ -1,0 +1,56 @@
+"""What two processes, started by `torchrun`, train together: python -m tests.together FILE."""
+
+import sys
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+
+import lastlayer as ll
+
+from .networks import classes, classification, curve, regression
+
+OPTIONS: dict[str, Any] = {"epochs": 4, "learning_rate": 0.01, "progress": False}
+
+
+def tensors(_: int) -> tuple[ll.Network, ll.History]:
+    """The batches of 7 and the last of 2 examples cannot be halved, or leave one with one."""
+    model = regression()
+    return model, ll.fit(model, curve(), curve(1), batch_size=7, **OPTIONS)
+
+
+def weights(_: int) -> tuple[ll.Network, ll.History]:
+    model = regression()
+    inputs, target = curve()
+    data = (inputs, target, torch.linspace(0, 2, len(inputs)))
+    return model, ll.fit(model, data, data, batch_size=9, **OPTIONS)
+
+
+def labels(_: int) -> tuple[ll.Network, ll.History]:
+    model = classification(generative=True)
+    return model, ll.fit(model, TensorDataset(*classes()), batch_size=8, **OPTIONS)
+
+
+def loader(processes: int) -> tuple[ll.Network, ll.History]:
+    """Each process has a loader of its own part."""
+    model = classification(generative=True)
+    dataset = TensorDataset(*classes(count=32))
+    sampler: Any = None
+    if processes > 1:
+        sampler = DistributedSampler(dataset, shuffle=False)
+    data = DataLoader(dataset, batch_size=32 // processes, sampler=sampler)
+    return model, ll.fit(model, data, data, **OPTIONS)
+
+
+CASES = {case.__name__: case for case in (tensors, weights, labels, loader)}
+
+if __name__ == "__main__":
+    torch.set_default_dtype(torch.float64)
+    torch.set_num_threads(1)
+    trained = {}
+    for name in ("tensors", "weights", "labels", "loader"):  # the first one joins the processes
+        model, history = CASES[name](2)
+        trained[name] = (model.state_dict(), list(history))
+    if torch.distributed.get_rank() == 0:
+        torch.save(trained, sys.argv[1])
+    torch.distributed.destroy_process_group()
