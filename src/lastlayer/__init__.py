@@ -1,6 +1,6 @@
 """Calibrated uncertainty for neural networks by a Bayesian last layer."""
 
-from . import functional
+from . import calibration, conformal, functional, ood
 from .covariances import Covariance, Dense, Diagonal, Kronecker, LowRank, Shared
 from .heads import (
     ClassDensities,
@@ -12,7 +12,9 @@ from .heads import (
 )
 from .network import Network
 from .predictive import (
+    ClassMixturePredictive,
     DiscriminativePredictive,
+    GaussianMixturePredictive,
     GaussianPredictive,
     GenerativePredictive,
     MultivariateGaussianPredictive,
@@ -20,18 +22,27 @@ from .predictive import (
 )
 from .priors import Prior
 from .training import History, fit, fit_many
-from .variational import kl, make_variational
+from .variational import (
+    VariationalConv1d,
+    VariationalConv2d,
+    VariationalConv3d,
+    VariationalLinear,
+    kl,
+    make_variational,
+)
 
 __version__ = "0.1.0"
 
 __all__ = [
     "ClassDensities",
+    "ClassMixturePredictive",
     "Covariance",
     "Dense",
     "Diagonal",
     "DiscriminativeClassification",
     "DiscriminativePredictive",
     "Elbo",
+    "GaussianMixturePredictive",
     "GaussianPredictive",
     "GenerativeClassification",
     "GenerativePredictive",
@@ -45,9 +56,16 @@ __all__ = [
     "Prior",
     "Regression",
     "Shared",
+    "VariationalConv1d",
+    "VariationalConv2d",
+    "VariationalConv3d",
+    "VariationalLinear",
+    "calibration",
+    "conformal",
     "fit",
     "fit_many",
     "functional",
     "kl",
     "make_variational",
+    "ood",
 ]

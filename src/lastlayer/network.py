@@ -56,13 +56,19 @@ class Network(nn.Module):
         self, inputs: Any, target: Tensor | None = None, weight: Tensor | None = None
     ) -> Any:
         """Return the predictive, or with a target the training loss; see `Head.forward`."""
-        if not variational_layers(self.backbone):
-            return self.head(self.backbone(inputs), target, weight)
-        if target is None and weight is None:
+        if target is not None:
+            return self.loss(self.elbo(inputs, target, weight))
+        if weight is None:
             return self.predict(inputs)
-        loss = self.head(*self._examples(inputs, target, weight))
-        divergence = kl(self.backbone)
-        return torch.add(loss, divergence, alpha=self.feature_kl_weight / self.head.num_data)
+        return self.head(self.backbone(inputs), target, weight)  # says that it needs a target
+
+    def loss(self, elbo: Elbo) -> Tensor:
+        """What training minimises, from its parts, ()."""
+        loss = self.head.loss(elbo)
+        if elbo.feature_kl is None:
+            return loss
+        weight = self.feature_kl_weight / self.head.num_data
+        return torch.add(loss, elbo.feature_kl, alpha=weight)
 
     def predict(
         self,
@@ -88,15 +94,11 @@ class Network(nn.Module):
         return mix(self.head(features.movedim(0, -2)))
 
     def elbo(self, inputs: Any, target: Tensor, weight: Tensor | None = None) -> Elbo:
-        """The parts of the objective, for logging.
-
-        The divergence is that of last layer and features together, unweighted; the features' own
-        is `kl(model.backbone)`.
-        """
+        """The parts of the objective, for logging."""
         parts = self.head.elbo(*self._examples(inputs, target, weight))
         if not variational_layers(self.backbone):
             return parts
-        return parts._replace(kl=parts.kl + kl(self.backbone))
+        return parts._replace(feature_kl=kl(self.backbone))
 
     def _examples(
         self, inputs: Any, target: Tensor | None, weight: Tensor | None

@@ -23,11 +23,15 @@ from ..priors import Prior
 
 
 class Elbo(NamedTuple):
-    """The parts of the objective; T · bound − kl bounds the log marginal likelihood."""
+    """The parts of the objective; T · bound − kl bounds the log marginal likelihood.
+
+    So does T · bound − kl − feature_kl where features are variational.
+    """
 
     bound: Tensor  # mean over examples, ()
-    kl: Tensor  # divergence from the prior, unweighted, ()
+    kl: Tensor  # divergence of the last layer from its prior, unweighted, ()
     log_prior: Tensor  # unnormalised log-density of the noise, ()
+    feature_kl: Tensor | None = None  # that of the features, unweighted, if there is one, ()
 
 
 class Head(nn.Module, ABC):

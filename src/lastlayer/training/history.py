@@ -12,8 +12,9 @@ class History(Sequence[dict[str, float]]):
     """What happened in each epoch, a sequence of rows.
 
     A row has the number of the `epoch`, the mean over its batches of `loss`, `bound`, `kl`,
-    `log_prior` and `gradient_norm` (before clipping), the last `learning_rate`, and, where it
-    was measured, `validation_nll`: the mean negative log-probability of the validation data.
+    `log_prior`, `feature_kl` (of variational features) and `gradient_norm` (before clipping), the
+    last `learning_rate`, and, where it was measured, `validation_nll`: the mean negative
+    log-probability of the validation data.
 
     Attributes:
         rows: one for each epoch.

@@ -9,13 +9,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad_and_value, stack_module_state, vmap
-from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils import _pytree as pytree
 
 from ..data import Batch, as_batch
 from .checkpoint import copied
 from .one import Objective, weighted_sums
 from .options import Options, decays, mixed_seed, permutation
+from .tracing import trace
 
 
 class ManyModels:
@@ -77,21 +77,22 @@ class ManyModels:
         self.skeleton.train()
         count = _length(self.train)
         orders = [permutation(count, self.seeds[at], self.phase, number) for at in self.rows]
+        shuffled = self._take(self.train, torch.stack(orders))
         sums: dict[str, Tensor] = {}
-        chunks = torch.stack(orders).split(self.options.batch_size, 1)
-        seen = 0
-        for chosen in chunks:
-            size = chosen.shape[1]
+        seen = steps = 0
+        while seen < count:
+            batch = _part(shuffled, seen, seen + self.options.batch_size)
+            size = _length(batch)
             done = number - 1 + (seen + size / 2) / count
             rates = {
                 at: self.options.rate(done / total)
                 for at, total in zip(self.active, epochs, strict=True)
             }
-            notes = self._step(self._take(self.train, chosen), rates)
+            notes = self._step(batch, rates)
             sums = {name: sums[name] + value if sums else value for name, value in notes.items()}
-            seen += size
+            seen, steps = seen + size, steps + 1
             shown(size * len(self.active))
-        means = {name: (value.double() / len(chunks)).tolist() for name, value in sums.items()}
+        means = {name: (value.double() / steps).tolist() for name, value in sums.items()}
         return [
             {name: values[self.rows.index(at)] for name, values in means.items()}
             | {"learning_rate": rates[at]}
@@ -169,11 +170,8 @@ class ManyModels:
         )
         key = (function.__name__, *(tensor.shape for tensor in pytree.tree_leaves(arguments[-1])))
         if key not in self.traced:
-            if self.options.compile:
-                self.traced[key] = torch.compile(function)
-            else:  # on a copy, because tracing runs the function, which may change buffers
-                copies = pytree.tree_map_only(Tensor, torch.clone, arguments)
-                self.traced[key] = make_fx(lambda *values: function(*values))(*copies)
+            compiled = self.options.compile
+            self.traced[key] = torch.compile(function) if compiled else trace(function, arguments)
         return self.traced[key](*arguments)
 
     # --------------------------------------------------------------------- what a loop needs
@@ -184,10 +182,12 @@ class ManyModels:
         assert self.validation is not None
         torch.manual_seed(mixed_seed("validation", *self.seeds))
         self.skeleton.eval()
-        everything = torch.arange(_length(self.validation))
-        size = max(self.options.batch_size, 1024)
-        chunks = everything.expand(len(self.rows), -1).split(size, 1)
-        sums = sum(self._call(self._log_probs, self._take(self.validation, c)) for c in chunks)
+        count, size = _length(self.validation), max(self.options.batch_size, 1024)
+        data = self._take(self.validation, torch.arange(count).expand(len(self.rows), -1))
+        sums = sum(
+            self._call(self._log_probs, _part(data, start, start + size))
+            for start in range(0, count, size)
+        )
         values = (-sums[:, 0] / sums[:, 1]).tolist()
         return [values[self.rows.index(at)] for at in self.active]
 
@@ -259,6 +259,11 @@ def _has_rows(value: Any, rows: int) -> bool:
 def _length(data: Batch) -> int:
     """Examples of each model."""
     return int(pytree.tree_leaves(data.inputs)[0].shape[1])
+
+
+def _part(data: Batch, start: int, end: int) -> Batch:
+    """Some examples of each model."""
+    return Batch(*pytree.tree_map_only(Tensor, lambda t: t[:, start:end], tuple(data)))
 
 
 def _stacked(data: Sequence[tuple[Any, ...]], which: str) -> Batch:

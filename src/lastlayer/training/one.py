@@ -31,8 +31,9 @@ class Objective(nn.Module):
         """The loss, and what to note of it."""
         if isinstance(self.model, Head | Network) and target is not None:
             elbo = self.model.elbo(inputs, target, weight)
-            loss = (self.model if isinstance(self.model, Head) else self.model.head).loss(elbo)
-            parts = {name: part.detach() for name, part in elbo._asdict().items()}
+            loss = self.model.loss(elbo)
+            found = elbo._asdict().items()
+            parts = {name: part.detach() for name, part in found if part is not None}
         else:  # any module with the same two calls
             arguments = (inputs, target) if weight is None else (inputs, target, weight)
             loss, parts = self.model(*arguments), {}
