@@ -8,17 +8,21 @@ steady ratio leaves that out, as the difference of a long and a short training.
 from __future__ import annotations
 
 import argparse
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
-from report import Row, environment, print_table, write_json
-from timing import progress
 from torch import Tensor, nn
 
+# Whoever starts this file, `python benchmarks/seeds.py` or `python -m benchmarks.seeds`.
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
 import lastlayer as ll
+from benchmarks.report import Row, environment, print_table, write_json
+from benchmarks.timing import progress
 
 NUM_EXAMPLES, NUM_VALIDATION, NUM_INPUTS = 720, 180, 8  # a thousand rows, split as in the paper
 WIDTH, BATCH = 50, 32

@@ -1,6 +1,7 @@
 """Many models trained as one come out as they would one by one."""
 
 import copy
+import functools
 from typing import Any
 
 import pytest
@@ -13,7 +14,8 @@ import lastlayer as ll
 from .networks import classes, classification, curve, regression
 
 COUNT = 5
-CLOSE = {"atol": 1e-9, "rtol": 1e-9}  # rounding, after tens of steps in double precision
+# Rounding, after tens of steps in double precision.
+close = functools.partial(assert_close, atol=1e-9, rtol=1e-9)
 
 
 def splits(data: tuple[Tensor, Tensor]) -> tuple[list[Any], list[Any]]:
@@ -44,7 +46,7 @@ def compare(
     ]
     actual = ll.fit_many(models, train, validation, **options)
     for single, model, one, many in zip(singles, models, expected, actual, strict=True):
-        assert_close(model.state_dict(), single.state_dict(), **CLOSE)
+        close(model.state_dict(), single.state_dict())
         assert one.best_epoch == many.best_epoch
         assert model.head.num_data == single.head.num_data
         for rows, others in ((one, many), (one.selection, many.selection)):
@@ -93,9 +95,9 @@ def test_classifiers_train_together_on_one_data_set(generative: bool) -> None:
 
 def test_buffers_such_as_batch_statistics_follow() -> None:
     models = [regression(seed, nn.BatchNorm1d(6)) for seed in range(COUNT)]
-    before = models[0].backbone[2].running_mean.clone()  # type: ignore[index,union-attr]
+    before = models[0].backbone[2].running_mean.clone()  # type: ignore[index]
     compare(models, curve(), curve(1), epochs=3, batch_size=8)
-    assert not torch.equal(models[0].backbone[2].running_mean, before)  # type: ignore[index,arg-type]
+    assert not torch.equal(models[0].backbone[2].running_mean, before)  # type: ignore[index]
 
 
 def test_weights_momentum_and_frozen_parameters_follow() -> None:
@@ -131,7 +133,7 @@ def test_a_model_that_diverges_does_not_stop_the_others() -> None:
     assert [len(history) for history in histories] == [3, 1, 3, 3, 3]
     twin = regression(2)
     ll.fit(twin, train[2], validation[2], seed=2, epochs=3, initialize=False, progress=False)
-    assert_close(models[2].state_dict(), twin.state_dict(), **CLOSE)
+    close(models[2].state_dict(), twin.state_dict())
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,8 @@
 """Calibrated uncertainty for neural networks by a Bayesian last layer."""
 
+import importlib
+from types import ModuleType
+
 from . import calibration, conformal, functional, ood
 from .covariances import Covariance, Dense, Diagonal, Kronecker, LowRank, Shared
 from .heads import (
@@ -69,3 +72,10 @@ __all__ = [
     "make_variational",
     "ood",
 ]
+
+
+def __getattr__(name: str) -> ModuleType:
+    """Import what needs an extra only when it is asked for."""
+    if name in ("metrics", "plots"):
+        return importlib.import_module(f"{__name__}.{name}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,5 +1,7 @@
 """Closed forms of the conjugate models: statistics, posteriors, noise. Tensors only."""
 
+from __future__ import annotations
+
 from typing import NamedTuple
 
 import torch
@@ -14,6 +16,10 @@ class RegressionStatistics(NamedTuple):
     outer: Tensor  # Σ_t w yyᵀ, (K, K)
     counts: Tensor  # Σ_t w, (K,)
 
+    def merge(self, other: RegressionStatistics) -> RegressionStatistics:
+        """Those of both sets of data together."""
+        return RegressionStatistics(*(one + two for one, two in zip(self, other, strict=True)))
+
 
 class ClassStatistics(NamedTuple):
     """What exact class densities need of the data."""
@@ -21,6 +27,14 @@ class ClassStatistics(NamedTuple):
     counts: Tensor  # Σ_t w of each class, (K,)
     total: Tensor  # Σ_t wφ of each class, (K, N)
     within: Tensor  # Σ_t w(φ − φ̄_y)(φ − φ̄_y)ᵀ over all classes, (N, N)
+
+    def merge(self, other: ClassStatistics) -> ClassStatistics:
+        """Those of both sets of data together, without cancellation."""
+        counts, total = self.counts + other.counts, self.total + other.total
+        share = self.counts * other.counts / counts.clamp(min=torch.finfo(counts.dtype).tiny)
+        apart = _class_means(self.total, self.counts) - _class_means(other.total, other.counts)
+        between = apart.mT @ (share[:, None] * apart)
+        return ClassStatistics(counts, total, self.within + other.within + between)
 
 
 def eye_like(matrix: Tensor) -> Tensor:

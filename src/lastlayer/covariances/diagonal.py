@@ -64,9 +64,8 @@ class Diagonal(Covariance):
         total = variance + noise_variance
         precision = GaussianPrecision(total.reciprocal(), None, -total.log().sum(-1))
         density = gaussian_log_densities(features, mean, precision)
-        weights = torch.stack([noise_variance.reciprocal(), torch.ones_like(noise_variance)], -1)
-        scaled_trace, trace = (variance @ weights).unbind(-1)
-        return MarginalTerms(density, scaled_trace, trace.sum(), self.logdet().sum())
+        scaled_trace = variance @ noise_variance.reciprocal()
+        return MarginalTerms(density, scaled_trace, variance.sum(), self.logdet().sum())
 
     def project(self, precision: Tensor) -> None:
         """Become the inverse of the precisions' diagonals."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 from abc import abstractmethod
 from typing import Any, TypeVar
 
@@ -13,6 +14,8 @@ from .._checks import check_forgetting
 from ..exact import eye_like, inverse_wishart_mode
 from ..noise import Noise
 from ._base import Head
+
+CHUNK = 2**24  # features converted to double precision at a time
 
 AnyConjugateHead = TypeVar("AnyConjugateHead", bound="ConjugateHead")
 
@@ -49,7 +52,7 @@ class ConjugateHead(Head):
                 on a posterior; otherwise Σ stays as it is.
             max_iterations: of that alternation; it stops when Σ settles.
         """
-        data = self._statistics(features, target, weight)
+        data = self._gather(features, target, weight)
         fit = self._in_double()
         fit._set_posterior(*fit._information(data))
         for _ in range(max_iterations if estimate_noise else 0):
@@ -86,13 +89,23 @@ class ConjugateHead(Head):
                 follows drifting data and falls back to its prior where nothing comes.
         """
         check_forgetting(forgetting)
-        data = self._statistics(features, target, weight)
+        data = self._gather(features, target, weight)
         self._check_update(data)
         fit = self._in_double()
         pairs = zip(fit._present(), fit._information(data), strict=True)
         fit._set_posterior(*(forgetting * old + new for old, new in pairs))
         fit._count(data, forgetting)
         self.load_state_dict(fit.state_dict())
+
+    def _gather(self, features: Tensor, target: Tensor, weight: Tensor | None) -> Any:
+        """Statistics of all the data, a chunk at a time: it may be large, mapped from a file."""
+        rows = CHUNK * len(features) // max(features.numel(), 1) if features.ndim > 1 else 0
+        parts = [features, target] if weight is None else [features, target, weight]
+        if not 0 < rows < len(features) or len({len(part) for part in parts}) > 1:
+            return self._statistics(features, target, weight)  # all at once, or raise
+        chunks = zip(*(part.split(rows) for part in parts), strict=True)
+        found = (self._statistics(*chunk, *[None] * (3 - len(chunk))) for chunk in chunks)
+        return functools.reduce(lambda one, two: one.merge(two), found)
 
     @abstractmethod
     def _statistics(self, features: Tensor, target: Tensor, weight: Tensor | None) -> Any:

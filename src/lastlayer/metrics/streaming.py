@@ -1,0 +1,213 @@
+"""Metrics that are sums over examples: constant memory, any batches, any number of processes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torchmetrics import Metric
+
+from .._checks import check_count, check_labels, check_target
+from ..predictive import GaussianPredictive
+from .reliability import (
+    LEVELS,
+    CalibrationBins,
+    CoverageCurve,
+    add_to_bins,
+    as_weight,
+    bins_from_sums,
+    coverage_sums,
+    equal_weight_error,
+    weighted_sum,
+)
+from .scores import brier_score, crps
+
+
+class _Sums(Metric):
+    """Sums over examples, in double precision where the device has it."""
+
+    full_state_update = False
+    total: Tensor  # of the weights
+
+    def __init__(self, device: torch.device | str | None = None) -> None:
+        super().__init__()
+        device = torch.device("cpu" if device is None else device)
+        self._like = torch.zeros(
+            (), dtype=torch.float32 if device.type == "mps" else torch.float64, device=device
+        )
+        self._add_sum("total")
+
+    def _add_sum(self, name: str, *shape: int) -> None:
+        self.add_state(name, self._like.new_zeros(shape), dist_reduce_fx="sum")
+
+    def _mean(self, name: str) -> Tensor:
+        if not self.total > 0:
+            raise ValueError("metrics need at least one example with a weight above zero, got none")
+        return getattr(self, name) / self.total
+
+
+class RegressionMetrics(_Sums):
+    """NLL, RMSE, CRPS, and coverage and mean width of central intervals, as a stream.
+
+    Args:
+        levels: of the intervals.
+        device: of the sums; where the predictions are.
+    """
+
+    nll: Tensor
+    squared_error: Tensor
+    crps: Tensor
+    covered: Tensor
+    width: Tensor
+    squared_weight: Tensor
+
+    def __init__(
+        self, levels: Sequence[float] = LEVELS, device: torch.device | str | None = None
+    ) -> None:
+        super().__init__(device)
+        self.levels = tuple(levels)
+        for name in ("nll", "squared_error", "crps", "squared_weight"):
+            self._add_sum(name)
+        for name in ("covered", "width"):
+            self._add_sum(name, len(self.levels))
+
+    def update(self, predictive: Any, target: Tensor, weight: Tensor | None = None) -> None:
+        """Add examples.
+
+        Args:
+            predictive: of regression.
+            target: (*batch, K), or (*batch,) if K = 1.
+            weight: (*batch,), or (*batch, K) if the outputs are independent.
+        """
+        shape, num_outputs = predictive.batch_shape, predictive.mean.shape[-1]
+        target = check_target(target, shape, num_outputs)
+        per_output = weight is not None and weight.shape != shape and num_outputs > 1
+        weights = as_weight(weight, shape, num_outputs, self.total)  # (*batch, K)
+        log_prob = self._log_prob(predictive, target, per_output)
+        self.nll -= weighted_sum(log_prob, weights if per_output else weights[..., :1])
+        self.squared_error += weighted_sum((target - predictive.mean).square(), weights)
+        self.crps += weighted_sum(crps(predictive, target), weights)
+        total, covered, width, squared = coverage_sums(predictive, target, self.levels, weights)
+        self.total += total
+        self.covered += covered
+        self.width += width
+        self.squared_weight += squared
+
+    def _log_prob(self, predictive: Any, target: Tensor, per_output: bool) -> Tensor:
+        """Log-density of an example, (*batch, 1), or K times that of each output, (*batch, K)."""
+        if not per_output:
+            return predictive.log_prob(target).unsqueeze(-1)
+        if not isinstance(predictive, GaussianPredictive):
+            raise ValueError(
+                "weights per output need independent outputs, a GaussianPredictive, got a "
+                f"{type(predictive).__name__}; pass one weight per example"
+            )
+        alone = GaussianPredictive(*(t.unsqueeze(-1) for t in predictive._tensors()))
+        return alone.log_prob(target.unsqueeze(-1)) * target.shape[-1]
+
+    def compute(self) -> dict[str, Tensor]:
+        """`nll`, `rmse`, `crps`, and for every level `coverage_0.9` and `width_0.9`."""
+        means = {
+            "nll": self._mean("nll"),
+            "rmse": self._mean("squared_error").sqrt(),
+            "crps": self._mean("crps"),
+        }
+        covered, width = self._mean("covered"), self._mean("width")
+        for index, level in enumerate(self.levels):
+            means[f"coverage_{level:g}"] = covered[index]
+            means[f"width_{level:g}"] = width[index]
+        return means
+
+    def coverage_curve(self) -> CoverageCurve:
+        """Coverage and width by level, over all processes."""
+        with self.sync_context():
+            return CoverageCurve(
+                torch.tensor(self.levels).to(self.total),
+                self._mean("covered"),
+                self._mean("width"),
+                self.total.square() / self.squared_weight,
+            )
+
+
+class ClassificationMetrics(_Sums):
+    """NLL, accuracy, Brier score and calibration errors, as a stream.
+
+    The adaptive calibration error is taken from 2¹⁶ narrow bins, evenly spaced in the log-odds of
+    the confidence: `adaptive_calibration_error` without keeping every confidence. They differ by
+    about 1/T for each pair of unlike examples that share a narrow bin at the edge of a wide one.
+
+    Args:
+        num_bins: of both calibration errors.
+        device: of the sums; where the predictions are.
+    """
+
+    nll: Tensor
+    correct: Tensor
+    brier: Tensor
+    bins: Tensor
+    narrow_bins: Tensor
+
+    NUM_NARROW_BINS = 2**16
+    SMALLEST_LOG_ODDS, LARGEST_LOG_ODDS = -20.0, 40.0  # beyond, float64 has no confidences
+
+    def __init__(self, num_bins: int = 15, device: torch.device | str | None = None) -> None:
+        super().__init__(device)
+        check_count("num_bins", num_bins)
+        self.num_bins = num_bins
+        for name in ("nll", "correct", "brier"):
+            self._add_sum(name)
+        self._add_sum("bins", 3, num_bins)
+        self._add_sum("narrow_bins", 3, self.NUM_NARROW_BINS)
+
+    def update(self, predictive: Any, target: Tensor, weight: Tensor | None = None) -> None:
+        """Add examples.
+
+        Args:
+            predictive: of classification.
+            target: class indices, (*batch,).
+            weight: (*batch,).
+        """
+        log_probs = predictive.log_probs().to(self.total.dtype)  # (*batch, K)
+        target = check_labels(target, log_probs.shape[:-1])
+        weight = as_weight(weight, target.shape, None, self.total)
+        target = target.where(weight > 0, 0)  # what is ignored need not be a label
+        check_range(target, log_probs.shape[-1])
+        probs = log_probs.exp()
+        confidence, label = probs.max(-1)
+        correct = label == target
+        log_prob = log_probs.gather(-1, target.unsqueeze(-1))
+        self.total += weight.sum()
+        self.nll -= weighted_sum(log_prob, weight.unsqueeze(-1))
+        self.correct += weighted_sum(correct.unsqueeze(-1), weight.unsqueeze(-1))
+        self.brier += weighted_sum(brier_score(probs, target).unsqueeze(-1), weight.unsqueeze(-1))
+        confidence, correct, weight = confidence.flatten(), correct.flatten(), weight.flatten()
+        span = self.LARGEST_LOG_ODDS - self.SMALLEST_LOG_ODDS
+        place = (confidence.logit() - self.SMALLEST_LOG_ODDS) / span * self.NUM_NARROW_BINS
+        add_to_bins(self.bins, confidence * self.num_bins, confidence, correct, weight)
+        add_to_bins(self.narrow_bins, place, confidence, correct, weight)
+
+    def compute(self) -> dict[str, Tensor]:
+        """`nll`, `accuracy`, `brier`, `ece` and `adaptive_ece`."""
+        return {
+            "nll": self._mean("nll"),
+            "accuracy": self._mean("correct"),
+            "brier": self._mean("brier"),
+            "ece": bins_from_sums(self.bins).error(),
+            "adaptive_ece": equal_weight_error(self.narrow_bins, self.num_bins),
+        }
+
+    def calibration_bins(self) -> CalibrationBins:
+        """Confidence and accuracy in bins of equal width, over all processes."""
+        with self.sync_context():
+            return bins_from_sums(self.bins)
+
+
+def check_range(target: Tensor, num_classes: int) -> None:
+    """Raise for labels that are none of the classes."""
+    if target.numel() and not bool(((target >= 0) & (target < num_classes)).all()):
+        raise ValueError(
+            f"class labels must lie in 0 … {num_classes - 1}, got values from "
+            f"{int(target.min())} to {int(target.max())}; give examples to be ignored weight zero"
+        )
