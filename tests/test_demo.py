@@ -16,17 +16,32 @@ def size_of_png(path: Path) -> tuple[int, int]:
     return int.from_bytes(head[16:20], "big"), int.from_bytes(head[20:24], "big")
 
 
-def test_cubic_is_least_certain_in_the_gap_and_the_same_when_run_again(tmp_path: Path):
-    numbers = run_cubic(tmp_path / "cubic.png", 10, Cubic())
+@pytest.mark.parametrize("variational", [True, False])
+def test_cubic_is_least_certain_in_the_gap_and_the_same_when_run_again(
+    tmp_path: Path, variational: bool
+):
+    config = Cubic(variational=variational)
+    numbers = run_cubic(tmp_path / "cubic.png", 10, config)
     assert size_of_png(tmp_path / "cubic.png") == (1152, 704)
     assert all(math.isfinite(value) for value in numbers.values())
     assert numbers["loss, last epoch"] < numbers["loss, first epoch"]
     # the closed form is the optimum of the loss given features and noise
-    assert numbers["loss, posterior solved exactly"] < numbers["loss, last epoch"]
-    at_data = numbers["epistemic stddev at the data, 2 < |x| < 4"]
-    assert numbers["epistemic stddev in the gap, |x| < 1"] > 2 * at_data
-    assert numbers["epistemic stddev beyond, 5 < |x| < 6"] > 2 * at_data
-    assert run_cubic(tmp_path / "again.png", 10, Cubic()) == numbers
+    by_sgd = numbers["loss without KL of features, by SGD"]
+    assert numbers["loss without KL of features, solved"] < by_sgd
+    at_data = numbers["epistemic stddev solved, 2 < |x| < 4"]
+    assert numbers["epistemic stddev solved, |x| < 1"] > 2 * at_data
+    assert numbers["epistemic stddev solved, 5 < |x| < 6"] > 2 * at_data
+    assert run_cubic(tmp_path / "again.png", 10, config) == numbers
+
+
+def test_variational_features_without_variance_and_divergence_are_the_plain_network(
+    tmp_path: Path,
+):
+    still = Cubic(initial_stddev=1e-12, feature_kl_weight=0.0)
+    numbers = run_cubic(tmp_path / "cubic.png", 3, still)
+    plain = run_cubic(tmp_path / "plain.png", 3, Cubic(variational=False))
+    assert {name: numbers[name] for name in plain} == pytest.approx(plain, rel=1e-6)
+    assert numbers["epistemic stddev solved, |x| < 1, features alone"] < 1e-9
 
 
 def test_moons_are_told_apart_and_far_points_are_unlikely(tmp_path: Path):
@@ -43,6 +58,6 @@ def test_command_prints_where_the_figures_are(tmp_path: Path, capsys: pytest.Cap
     folder = tmp_path / "new" / "folder"
     main(["--output", str(folder), "--epochs-scale", "0.002"])
     printed = capsys.readouterr().out
-    for name in ("cubic.png", "moons.png"):
+    for name in ("cubic-variational.png", "cubic.png", "moons.png"):
         assert str(folder / name) in printed
         assert (folder / name).stat().st_size > 10_000

@@ -22,8 +22,8 @@ import torch
 from torch import Tensor, nn
 
 from ._checks import check_choice, check_count, check_labels, check_target
-from .calibration.streaming import labelled
 from .data import Data
+from .streaming import labelled
 
 
 def upper_quantile(scores: Tensor, level: float | Fraction) -> Tensor:
@@ -77,7 +77,7 @@ class _Conformal(nn.Module, ABC):
         model: Callable[[Any], Any],
         data: Data,
         batch_size: int,
-        progress: bool,
+        progress: bool | None,
         generator: torch.Generator | None = None,
     ) -> None:
         scores = []
@@ -128,7 +128,7 @@ class ConformalIntervals(_Conformal):
         data: Data,
         *,
         batch_size: int = 1024,
-        progress: bool = False,
+        progress: bool | None = None,
     ) -> ConformalIntervals:
         """Set the widths from held-out data that the model has not seen.
 
@@ -136,7 +136,7 @@ class ConformalIntervals(_Conformal):
             model: a regression, calibrated or not.
             data: inputs and targets.
             batch_size: of tensors and Datasets.
-            progress: whether to show a progress bar.
+            progress: whether to show a progress bar; None for where there is a terminal.
 
         Returns:
             Itself.
@@ -206,7 +206,7 @@ class ConformalSets(_Conformal):
         data: Data,
         *,
         batch_size: int = 1024,
-        progress: bool = False,
+        progress: bool | None = None,
         generator: torch.Generator | None = None,
     ) -> ConformalSets:
         """Set the threshold from held-out data that the model has not seen.
@@ -215,7 +215,7 @@ class ConformalSets(_Conformal):
             model: a classifier, calibrated or not.
             data: inputs and labels.
             batch_size: of tensors and Datasets.
-            progress: whether to show a progress bar.
+            progress: whether to show a progress bar; None for where there is a terminal.
             generator: of the random numbers of "adaptive".
 
         Returns:

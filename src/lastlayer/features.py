@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import atexit
-import contextlib
 import json
 import os
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
@@ -15,7 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from ._checks import check_count
-from .data import Batch, Data, batches, num_examples
+from .data import Batch, Data
+from .streaming import predictions
 
 HEADER_BYTES = 1024  # of a cache file; room for three tensors' names, types, shapes and places
 SAFETENSORS = {
@@ -75,25 +74,11 @@ class FeatureExtractor(nn.Module):
         raise RuntimeError("the network did not reach its exit: the layer was not used this time")
 
 
-@contextlib.contextmanager
-def frozen(module: nn.Module) -> Iterator[None]:
-    """Evaluate without gradient: no statistics move, and every training flag is put back."""
-    flags = {part: part.training for part in module.modules()}
-    module.eval()
-    try:
-        with torch.no_grad():
-            yield
-    finally:
-        for part, training in flags.items():
-            part.training = training
-
-
 def cache_features(
     backbone: nn.Module,
     data: Data,
     *,
     batch_size: int = 1024,
-    device: torch.device | str | None = None,
     path: Path | str | None = None,
     max_memory_bytes: int = 2**30,
     progress: bool | None = None,
@@ -108,7 +93,6 @@ def cache_features(
         backbone: from inputs to features, (*batch, N); unchanged, down to its training flags.
         data: (inputs, target) or (inputs, target, weight) as tensors, Dataset or DataLoader.
         batch_size: of tensors and Datasets; a DataLoader has its own.
-        device: to run on; the backbone's by default.
         path: of a file to keep, in safetensors format; it appears when it is complete.
         max_memory_bytes: of features in main memory.
         progress: whether to show a progress bar; None for where there is a terminal.
@@ -117,27 +101,12 @@ def cache_features(
         Features (T, N), targets and weights, in main memory or mapped into it.
     """
     check_count("batch_size", batch_size)
-    from tqdm import tqdm
-
-    try:
-        total = num_examples(data)
-    except TypeError:
-        total = None
-    device = _device_of(backbone) if device is None else device
-    hidden = None if progress is None else not progress
-    bar = tqdm(total=total, desc="features", unit="ex", disable=hidden, leave=False)
-    with frozen(backbone), bar, _Store(path, max_memory_bytes) as store:
-        for batch in batches(data, batch_size, device=device):
-            if not len(batch):
-                continue
-            store.append(_rows(backbone(batch.inputs), batch))
-            bar.update(len(batch))
+    stream = predictions(backbone, data, batch_size=batch_size, progress=progress, what="features")
+    with _Store(path, max_memory_bytes) as store:
+        for features, batch in stream:
+            if len(batch):
+                store.append(_rows(features, batch))
         return store.finish()
-
-
-def _device_of(module: nn.Module) -> torch.device | None:
-    parameter = next(module.parameters(), None)
-    return None if parameter is None else parameter.device
 
 
 def _rows(features: Any, batch: Batch) -> Features:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from .features import frozen
+from .streaming import frozen
 
 NUM_NAMED = 8  # layers that an error message lists
 

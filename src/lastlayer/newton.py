@@ -259,7 +259,7 @@ def _move(
     project = covariance.project_diagonal if precision.ndim == 2 else covariance.project
     try:
         project(precision)
-    except RuntimeError:  # LinAlgError: the family's own way failed: the slow one, from where S is
+    except RuntimeError:  # a factorisation failed: the slow way, from where S is
         Covariance.project(covariance, precision)
     head.covariance.load_state_dict(covariance.state_dict())
     return precision

@@ -95,7 +95,6 @@ def posttrain(
             backbone,
             data,
             batch_size=batch_size,
-            device=device,
             path=path,
             max_memory_bytes=max_memory_bytes,
             progress=progress,

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from .._checks import check_positive, check_weight
 from ..data import Data
 from ..predictive import DiscriminativePredictive, GenerativePredictive
-from .streaming import labelled
+from ..streaming import labelled
 
 LARGEST_TEMPERATURE = 100.0  # and its inverse the smallest
 AnyPredictive = TypeVar("AnyPredictive")
@@ -44,7 +44,7 @@ class TemperatureScaling(nn.Module):
         data: Data,
         *,
         batch_size: int = 1024,
-        progress: bool = False,
+        progress: bool | None = None,
     ) -> TemperatureScaling:
         """Minimise the negative log-likelihood of held-out labels.
 
@@ -56,7 +56,7 @@ class TemperatureScaling(nn.Module):
             model: a classifier that was not trained on this data.
             data: inputs and labels.
             batch_size: of tensors and Datasets.
-            progress: whether to show a progress bar.
+            progress: whether to show a progress bar; None for where there is a terminal.
 
         Returns:
             Itself.

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from .._checks import check_count, check_target, check_weight
 from ..data import Data
 from ..predictive import GaussianPredictive, MultivariateGaussianPredictive
-from .streaming import labelled
+from ..streaming import labelled
 
 AnyPredictive = TypeVar("AnyPredictive")
 
@@ -50,7 +50,7 @@ class VarianceScaling(nn.Module):
         data: Data,
         *,
         batch_size: int = 1024,
-        progress: bool = False,
+        progress: bool | None = None,
     ) -> VarianceScaling:
         """Minimise the negative log-likelihood of held-out targets.
 
@@ -58,7 +58,7 @@ class VarianceScaling(nn.Module):
             model: a regression that was not trained on this data.
             data: inputs and targets; targets of weight zero are ignored, even if they are NaN.
             batch_size: of tensors and Datasets.
-            progress: whether to show a progress bar.
+            progress: whether to show a progress bar; None for where there is a terminal.
 
         Returns:
             Itself.

@@ -60,7 +60,7 @@ def evaluate_ood(
     score: str | Callable[[Any], Tensor] = "predictive_entropy",
     *,
     batch_size: int = 1024,
-    progress: bool = False,
+    progress: bool | None = None,
 ) -> dict[str, float]:
     """Detection of out-of-distribution data by a score of what a model returns.
 
@@ -73,7 +73,7 @@ def evaluate_ood(
         out_data: other inputs.
         score: a name in `lastlayer.ood.SCORES`, or any function of what the model returns.
         batch_size: of tensors and Datasets.
-        progress: whether to show a progress bar.
+        progress: whether to show a progress bar; None for where there is a terminal.
 
     Returns:
         `auroc`, `aupr` and `fpr95`; see `ood`.

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..calibration.streaming import labelled
 from ..data import Data
+from ..streaming import labelled
 from .reliability import LEVELS
 from .streaming import ClassificationMetrics, RegressionMetrics
 
@@ -18,7 +18,7 @@ def evaluate(
     batch_size: int = 1024,
     levels: Sequence[float] = LEVELS,
     num_bins: int = 15,
-    progress: bool = False,
+    progress: bool | None = None,
 ) -> dict[str, float]:
     """Compare a model's predictions with what happened.
 
@@ -32,7 +32,7 @@ def evaluate(
         batch_size: of tensors and Datasets; a DataLoader has its own.
         levels: of the intervals, for regression.
         num_bins: of the calibration errors, for classification.
-        progress: whether to show a progress bar.
+        progress: whether to show a progress bar; None for where there is a terminal.
 
     Returns:
         `nll`, `rmse`, `crps` and for every level `coverage_0.9` and `width_0.9` for regression;

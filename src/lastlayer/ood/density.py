@@ -17,11 +17,11 @@ from .._checks import (
     check_weight,
     check_weights,
 )
-from ..calibration.streaming import predictions
 from ..data import Data
 from ..functional import at_least_float32
 from ..heads import GenerativeClassification, Head, Regression
 from ..priors import Prior
+from ..streaming import predictions
 from .gaussians import Gaussians, map_mean, outer
 
 
@@ -113,7 +113,7 @@ class FeatureDensity(nn.Module):
         prior: Prior | None = None,
         normalized: bool = True,
         batch_size: int = 1024,
-        progress: bool = False,
+        progress: bool | None = None,
     ) -> FeatureDensity:
         """Fit to the features of a model in one pass over its training data.
 
@@ -126,7 +126,7 @@ class FeatureDensity(nn.Module):
             prior: None is that of a generative head, else `Prior()`.
             normalized: whether the score is relative to the prior density.
             batch_size: of tensors and Datasets.
-            progress: whether to show a progress bar.
+            progress: whether to show a progress bar; None for where there is a terminal.
 
         Returns:
             The fitted density. Score with it by `ood.scores(network.backbone, data, density)`.

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from .._checks import check_choice
-from ..calibration.streaming import predictions
 from ..conformal import upper_quantile
 from ..data import Data
+from ..streaming import predictions
 
 
 def max_probability(predictive: Any) -> Tensor:
@@ -73,7 +73,7 @@ def scores(
     score: str | Callable[[Any], Tensor] = "predictive_entropy",
     *,
     batch_size: int = 1024,
-    progress: bool = False,
+    progress: bool | None = None,
 ) -> Tensor:
     """Score every example of a data set, in evaluation mode and without gradients.
 
@@ -83,7 +83,7 @@ def scores(
         data: inputs, or data in any of the forms of `lastlayer.data`; targets are ignored.
         score: a name in `SCORES`, or any function of what the model returns.
         batch_size: of tensors and Datasets.
-        progress: whether to show a progress bar.
+        progress: whether to show a progress bar; None for where there is a terminal.
 
     Returns:
         One value per example, (num_examples, …).

@@ -9,17 +9,36 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from tqdm import tqdm
 
-from ..data import Batch, Data, batches, num_examples
+from .data import Batch, Data, batches, num_examples
 
 
-@torch.no_grad()
+@contextmanager
+def frozen(model: object) -> Iterator[None]:
+    """Without gradients, and a module in evaluation mode: no statistics move.
+
+    Each part of the module is put back into its own mode.
+    """
+    modules = list(model.modules()) if isinstance(model, nn.Module) else []
+    modes = [module.training for module in modules]
+    try:
+        for module in modules:
+            module.training = False
+        with torch.no_grad():
+            yield
+    finally:
+        for module, mode in zip(modules, modes, strict=True):
+            module.training = mode
+
+
 def predictions(
     model: Callable[[Any], Any],
     data: Data | Tensor,
     *,
     batch_size: int = 1024,
-    progress: bool = False,
+    progress: bool | None = None,
+    what: str = "predictions",
 ) -> Iterator[tuple[Any, Batch]]:
     """Yield what a model returns for each batch, with the batch; nothing in the model changes.
 
@@ -30,24 +49,17 @@ def predictions(
         model: a network, a backbone, or any callable of the inputs.
         data: a tensor of inputs, or data in any of the forms of `lastlayer.data`.
         batch_size: of tensors and Datasets; a DataLoader has its own.
-        progress: whether to show a progress bar.
+        progress: whether to show a progress bar; None for where there is a terminal.
+        what: the bar is about.
     """
     data = (data,) if isinstance(data, Tensor) else data
-    bar = None
-    if progress:
-        from tqdm import tqdm
-
-        bar = tqdm(total=_size(data), unit="example")
-    try:
+    hidden = None if progress is None else not progress
+    with tqdm(total=_size(data), desc=what, unit=" examples", leave=False, disable=hidden) as bar:
         for batch in batches(data, batch_size, device=_device(model)):
-            with _evaluating(model):
+            with frozen(model):
                 output = model(batch.inputs)
-            if bar is not None:
-                bar.update(len(batch))
             yield output, batch
-    finally:
-        if bar is not None:
-            bar.close()
+            bar.update(len(batch))
 
 
 def _size(data: Data) -> int | None:
@@ -64,21 +76,8 @@ def _device(model: object) -> torch.device | None:
     return None if tensor is None else tensor.device
 
 
-@contextmanager
-def _evaluating(model: object) -> Iterator[None]:
-    modules = list(model.modules()) if isinstance(model, nn.Module) else []
-    modes = [module.training for module in modules]
-    try:
-        for module in modules:
-            module.training = False
-        yield
-    finally:
-        for module, mode in zip(modules, modes, strict=True):
-            module.training = mode
-
-
 def labelled(
-    model: Callable[[Any], Any], data: Data, batch_size: int, progress: bool
+    model: Callable[[Any], Any], data: Data, batch_size: int, progress: bool | None
 ) -> Iterator[tuple[Any, Tensor, Tensor | None]]:
     """Yield predictive, target and weight of every batch; an error if there is no example."""
     empty = True
