@@ -5,6 +5,7 @@ Nothing here owns a parameter or inspects a value; modules call these functions 
 """
 
 import math
+from contextlib import AbstractContextManager, nullcontext
 from typing import NamedTuple
 
 import torch
@@ -25,6 +26,13 @@ NUM_REFINED = 4
 def at_least_float32(tensor: Tensor) -> Tensor:
     """Cast half precision up, so that sums, squares and logarithms keep their digits."""
     return tensor.float() if tensor.dtype in (torch.float16, torch.bfloat16) else tensor
+
+
+def full_precision(like: Tensor) -> AbstractContextManager[None]:
+    """Without autocast, where half precision would cancel or underflow."""
+    if like.is_meta:  # has no autocast to disable
+        return nullcontext()
+    return torch.autocast(like.device.type, enabled=False)
 
 
 def squared_sum(tensor: Tensor) -> Tensor:

@@ -25,8 +25,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ._checks import check_choice, check_positive
-from .functional import at_least_float32, gaussian_kl, squared_sum
-from .heads.generative import _full_precision
+from .functional import at_least_float32, full_precision, gaussian_kl, squared_sum
 
 PriorVariance = float | Literal["fan_in"]
 Sampling = Literal["local", "weights"]
@@ -106,7 +105,7 @@ class VariationalLayer(nn.Module):
         if self.sampling == "weights":
             return self._transform(input, *self._draw(None))
         mean = self._transform(input, self.weight, self.bias)
-        with _full_precision(input):  # squares of small numbers
+        with full_precision(input):  # squares of small numbers
             variances = [(2 * at_least_float32(log)).exp() for _, log in self._posterior()]
             variance = self._transform(at_least_float32(input).square(), *variances)
         # the root has no slope at zero, where inputs are all zero

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from .._checks import check_forgetting
-from ..exact import eye_like, inverse_wishart_mode
+from ..exact import inverse_wishart_mode
 from ..noise import Noise
 from ._base import Head
 
@@ -136,10 +136,3 @@ class ConjugateHead(Head):
 
     def _in_double(self: AnyConjugateHead) -> AnyConjugateHead:
         return copy.deepcopy(self).double()
-
-    def _untouched(self, precision: Tensor) -> bool:
-        """Whether S_k, by its precision or the diagonal of that, is still where it started."""
-        start = torch.full_like(precision, 1 / self._start_variance)
-        if precision.ndim == 3:
-            start = start * eye_like(start)
-        return torch.allclose(precision, start, rtol=1e-5, atol=1e-5 / self._start_variance)

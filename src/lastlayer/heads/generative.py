@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Literal
 
 import torch
@@ -26,6 +25,7 @@ from ..functional import (
     at_least_float32,
     class_log_densities,
     class_log_density,
+    full_precision,
     generative_bound,
 )
 from ..noise import NOISES, Noise
@@ -128,7 +128,7 @@ class GenerativeClassification(ConjugateHead):
 
     def predict(self, features: Tensor) -> GenerativePredictive:
         """The joint density of features and label, and from it the label's probabilities."""
-        with _full_precision(features):
+        with full_precision(features):
             features, mean = self.noise.to_basis(features), self.noise.to_basis(self.mean)
             scale = self.noise.basis_log_precision_scale()
             marginal, scaled_trace, *_ = self.covariance.marginal_terms(
@@ -152,7 +152,7 @@ class GenerativeClassification(ConjugateHead):
         if weight is not None:
             weight = check_weight(weight, batch_shape, None).to(self.mean.dtype)
             target = target.where(weight != 0, 0)  # ignored, whatever it is
-        with _full_precision(features):
+        with full_precision(features):
             features, mean = self.noise.to_basis(features), self.noise.to_basis(self.mean)
             scale = self.noise.basis_log_precision_scale()
             log_density = class_log_density(features, mean, target, scale)
@@ -198,7 +198,7 @@ class GenerativeClassification(ConjugateHead):
 
     def _present(self) -> tuple[Tensor, Tensor]:
         precision = self.covariance.diagonal().reciprocal()
-        if self._untouched(precision):  # neither trained nor fitted: no data, and not the prior
+        if self.fresh:  # neither trained nor fitted: no data, and not the prior
             return torch.zeros_like(precision), torch.zeros_like(precision)
         return precision - 1 / self.prior.variance, precision * self.noise.to_basis(self.mean)
 
@@ -248,10 +248,3 @@ class ClassDensities(nn.Module):
         scale = self.noise.basis_log_precision_scale()
         density = class_log_densities(self.noise.to_basis(features), self.mean, scale)
         return density + (self.log_class + self.noise.basis_log_volume())
-
-
-def _full_precision(tensor: Tensor) -> AbstractContextManager[None]:
-    """Expanded quadratics cancel: never in half precision, not even under autocast."""
-    if tensor.is_meta:  # has no autocast to disable
-        return nullcontext()
-    return torch.autocast(tensor.device.type, enabled=False)

@@ -231,7 +231,7 @@ class Regression(ConjugateHead):
         if self.covariance.shared:  # S⁻¹ = I/s + mean(coefficient) G
             coefficients = coefficients.mean(0, keepdim=True)
         precision = self.covariance.precision()
-        if self._untouched(precision):  # neither trained nor fitted: no data, and not the prior
+        if self.fresh:  # neither trained nor fitted: no data, and not the prior
             return torch.zeros_like(precision), torch.zeros_like(self.mean)
         gram = (precision - exact.eye_like(precision) / self.prior.variance) / coefficients
         rows = None if self.conjugate else self.noise.covariance()
