@@ -3,6 +3,7 @@
 import math
 import subprocess
 import sys
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -202,19 +203,64 @@ def test_adaptive_calibration_error_does_not_depend_on_the_order_of_ties(
     assert_close(metrics.adaptive_calibration_error(probs, target, 2), expected)
 
 
-@pytest.mark.parametrize("scale", [0.3, 3.0, 20.0, 200.0])  # from unsure to certain
-@pytest.mark.parametrize("count", [300, 5000])
-def test_streamed_adaptive_error_is_that_of_all_confidences(
-    count: int, scale: float, generator: torch.Generator
+def streaming_error_bound(
+    probs: Tensor, target: Tensor, weight: Tensor, num_bins: int = 15
+) -> float:
+    """The documented bound: 2 Σ w (a(1 − a) + δ/4) over the narrow bins with an inner edge."""
+    confidence, label = probs.max(-1)
+    odds = (confidence.log() - (1 - confidence).log()).clamp(max=1e3)
+    place = ((odds + 20) / 60 * 2**16).floor().clamp(0, 2**16 - 1)
+    order = confidence.argsort()
+    reached = weight[order].cumsum(0) / weight.sum()
+    bound = 0.0
+    for edge in range(1, num_bins):
+        at = int((reached >= edge / num_bins).nonzero()[0])  # the example that the edge divides
+        same = place == place[order[at]]
+        share = weight[same].sum() / weight.sum()
+        accuracy = (weight * (label == target))[same].sum() / weight[same].sum()
+        spread = confidence[same].max() - confidence[same].min()
+        assert spread < 3e-4
+        if spread > 0:
+            bound += (2 * share * (accuracy * (1 - accuracy) + spread / 4)).item()
+    return bound
+
+
+def both_adaptive_errors(
+    logits: Tensor, target: Tensor, weight: Tensor, num_bins: int = 15
+) -> tuple[float, float, float]:
+    """Streamed, exact, and the bound of their difference."""
+    metric = metrics.ClassificationMetrics(num_bins)
+    for part in (slice(0, None, 2), slice(1, None, 2)):
+        log_probs = logits[part].log_softmax(-1)
+        metric.update(SimpleNamespace(log_probs=log_probs.clone), target[part], weight[part])
+    probs = logits.softmax(-1)
+    exact = metrics.adaptive_calibration_error(probs, target, num_bins, weight)
+    bound = streaming_error_bound(probs, target, weight, num_bins)
+    return metric.compute()["adaptive_ece"].item(), exact.item(), bound
+
+
+@pytest.mark.parametrize("scale", [0.01, 0.3, 3.0, 20.0, 200.0])  # from unsure to certain
+@pytest.mark.parametrize("count", [30, 300, 5000])
+def test_streamed_adaptive_error_is_that_of_all_confidences_within_its_bound(
+    count: int, scale: float
 ):
-    logits = scale * torch.randn(count, 4, generator=generator)
-    zero = torch.zeros_like(logits)
-    predictive = ll.DiscriminativePredictive(logits, zero, zero)
-    target = (logits / 2).softmax(-1).multinomial(1, generator=generator).squeeze(-1)
-    metric = metrics.ClassificationMetrics()
-    metric.update(predictive, target)
-    exact = metrics.adaptive_calibration_error(predictive.log_probs().exp(), target)
-    assert_close(metric.compute()["adaptive_ece"], exact, rtol=0, atol=5e-4)
+    for seed in range(10):
+        generator = torch.Generator().manual_seed(seed)
+        logits = scale * torch.randn(count, 4, generator=generator)
+        target = (logits / 2).softmax(-1).multinomial(1, generator=generator).squeeze(-1)
+        weight = torch.rand(count, generator=generator) if seed % 2 else torch.ones(count)
+        streamed, exact, bound = both_adaptive_errors(logits, target, weight)
+        assert abs(streamed - exact) <= bound + 1e-12
+
+
+def test_streamed_adaptive_error_reaches_its_bound():
+    # one narrow bin with the wrong half below the right one: both halves look alike in it
+    logits = torch.tensor([[1.0, 1.0 - 1e-5], [1.0, 1.0 - 2e-5]])
+    target = torch.tensor([1, 0])
+    streamed, exact, bound = both_adaptive_errors(logits, target, torch.ones(2), num_bins=2)
+    assert_close(exact, 0.5, rtol=0, atol=1e-5)
+    assert_close(streamed, 0.0, rtol=0, atol=1e-5)
+    assert_close(exact - streamed, bound, rtol=0, atol=1e-5)
 
 
 def test_a_confidence_of_one_is_the_highest():

@@ -203,6 +203,14 @@ def test_a_generative_head_counts_the_classes_of_the_training_data() -> None:
         assert_close(model.head.concentration, 1 + counts.double())
 
 
+def test_weights_count_in_the_classes_too() -> None:
+    model = classification(generative=True)
+    target, weight = torch.tensor([0, 1, 2, 2]), torch.tensor([10, 0.1, 1, 0])
+    inputs = torch.randn(4, 2)
+    ll.fit(model, (inputs, target, weight), epochs=1, progress=False)
+    assert_close(model.head.concentration, torch.tensor([11, 1.1, 2]))
+
+
 def test_a_new_regression_head_starts_at_the_scale_of_the_targets() -> None:
     inputs, target = curve()
     for scale in (1e-4, 1.0, 1e4):
@@ -214,6 +222,24 @@ def test_a_new_regression_head_starts_at_the_scale_of_the_targets() -> None:
         expected = 0.5 * (2 * math.pi * variance).log() + 0.5 * power / variance
         assert -history[0]["bound"] == pytest.approx(expected.item(), abs=0.2)
         assert history[0]["kl"] / NUM_DATA < 10
+
+
+@pytest.mark.parametrize("covariance", ["shared", "dense", "diagonal", "low_rank", "kronecker"])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_a_head_is_fresh_until_something_changes_it(covariance: Any, dtype: torch.dtype) -> None:
+    def make() -> ll.Regression:
+        return ll.Regression(6, 1, num_data=NUM_DATA, covariance=covariance)
+
+    head = make().to(dtype)
+    assert head.fresh
+    assert copy.deepcopy(head).fresh
+    with torch.no_grad():
+        head.mean[0, 0] += 1
+    assert not head.fresh
+    head.reset_parameters()
+    assert head.fresh
+    head.load_state_dict(make().state_dict())
+    assert not head.fresh
 
 
 def test_training_goes_on_with_a_trained_head_as_it_is() -> None:
@@ -262,6 +288,29 @@ def test_patience_counts_epochs_without_a_better_validation() -> None:
     assert list(longer)[: len(patient)] == list(patient)
 
 
+def test_patience_ends_training_only_at_a_validation() -> None:
+    history = ll.fit(
+        regression(), curve(), curve(1), epochs=40, validate_every=10, patience=5, progress=False
+    )
+    assert len(history) == 40, "the NLL falls here at every validation"
+
+
+def test_retraining_again_is_for_as_much_data_as_before(tmp_path: Any) -> None:
+    model = regression()
+    model.head.num_data = 8
+    for _ in range(2):  # the second time there is nothing left to do
+        ll.fit(
+            model,
+            curve(count=8),
+            curve(1, count=4),
+            epochs=2,
+            retrain=True,
+            checkpoint=tmp_path,
+            progress=False,
+        )
+        assert model.head.num_data == 12
+
+
 def test_retraining_is_training_on_everything_for_the_best_number_of_epochs() -> None:
     data, validation = curve(count=8), curve(1, count=4)
     options: dict[str, Any] = {"batch_size": WHOLE, "learning_rate": 0.03, "progress": False}
@@ -308,7 +357,7 @@ def test_progress_shows_throughput_and_the_parts_of_the_loss(
 ) -> None:
     ll.fit(regression(), curve(), curve(1), epochs=2, progress=True)
     shown = capsys.readouterr().err
-    for part in ("74.0/74.0", "examples/s", "loss=", "bound=", "kl=", "validation_nll="):
+    for part in ("epoch 2/2", "ex/s", "loss=", "bound=", "kl=", "nll="):
         assert part in shown
     ll.fit(regression(), curve(), epochs=2, progress=False)
     assert capsys.readouterr().err == ""
@@ -394,6 +443,55 @@ def test_a_loss_that_is_not_a_number_stops_training_with_advice() -> None:
     model = regression()
     with pytest.raises(FloatingPointError, match=r"became nan in epoch 1; check the data for NaN"):
         ll.fit(model, (inputs, target), epochs=3, initialize=False, progress=False)
+
+
+def test_a_late_divergence_leaves_the_best_weights() -> None:
+    model, validation = regression(), curve(1)
+    with pytest.raises(FloatingPointError, match="has its best weights so far"):
+        ll.fit(
+            model,
+            curve(),
+            validation,
+            epochs=60,
+            learning_rate=0.02,
+            schedule=lambda done: 1.0 if done < 0.5 else 1e300,
+            clip=None,
+            progress=False,
+        )
+    assert nll(model, validation) < nll(regression(), validation)
+
+
+def test_data_that_can_be_read_only_once_are_refused() -> None:
+    with pytest.raises(TypeError, match="can be read only once"):
+        ll.fit(regression(), (curve() for _ in range(3)), epochs=1, progress=False)
+
+
+def test_weights_of_another_shape_are_not_broadcast_in_validation() -> None:
+    inputs, target = torch.randn(4, 4, 2), torch.randn(4, 4, 1)
+    data = (inputs, target, torch.tensor([1.0, 0, 0, 0]))
+    with pytest.raises(ValueError, match=r"one weight per example, \(4, 4\)"):
+        ll.fit(regression(), (inputs, target), data, epochs=1, progress=False)
+
+
+def test_a_wrapped_model_is_started_too_or_refused() -> None:
+    inputs, target = curve()
+    data = (inputs, 1e4 * target)
+    plain = regression()
+    compiled: Any = torch.compile(regression(), backend="eager")
+    options: dict[str, Any] = {"epochs": 1, "batch_size": WHOLE, "progress": False}
+    expected = ll.fit(plain, data, **options)[0]["loss"]
+    assert ll.fit(compiled, data, **options)[0]["loss"] == pytest.approx(expected)
+
+
+def test_what_a_seed_gives_does_not_depend_on_other_random_numbers() -> None:
+    results = []
+    for seed in (1, 2):
+        model = regression()
+        torch.manual_seed(seed)
+        loader = DataLoader(TensorDataset(*curve()), batch_size=8, shuffle=True)
+        ll.fit(model, loader, epochs=2, progress=False)
+        results.append(state(model))
+    assert_close(results[0], results[1], atol=0, rtol=0)
 
 
 def test_retraining_needs_data_that_can_be_joined() -> None:

@@ -100,6 +100,21 @@ def test_buffers_such_as_batch_statistics_follow() -> None:
     assert not torch.equal(models[0].backbone[2].running_mean, before)  # type: ignore[index]
 
 
+class Tied(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second, self.third = nn.Linear(2, 6), nn.Linear(6, 6), nn.Linear(6, 6)
+        self.third.weight = self.second.weight
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return self.third(self.second(self.first(inputs)).tanh())
+
+
+def test_tied_weights_stay_tied() -> None:
+    models = [ll.Network(Tied(), ll.Regression(6, 1, num_data=37)) for _ in range(COUNT)]
+    compare(models, curve(), epochs=3)
+
+
 def test_weights_momentum_and_frozen_parameters_follow() -> None:
     models = [regression(seed) for seed in range(COUNT)]
     for model in models:
@@ -136,13 +151,26 @@ def test_a_model_that_diverges_does_not_stop_the_others() -> None:
     close(models[2].state_dict(), twin.state_dict())
 
 
+def test_a_model_that_diverges_does_not_stop_the_others_from_retraining() -> None:
+    train, validation = splits(curve())
+    train[1][0][0, 0] = torch.nan
+    models = [regression(seed) for seed in range(COUNT)]
+    with pytest.warns(UserWarning, match="model 1 stopped"):
+        histories = ll.fit_many(
+            models, train, validation, epochs=3, initialize=False, retrain=True, progress=False
+        )
+    assert [len(history) for history in histories] == [3, 1, 3, 3, 3]
+
+
 @pytest.mark.parametrize(
     ("arguments", "options", "error", "message"),
     [
         (([], curve()), {}, ValueError, "no models"),
         (([regression(), classification()], curve()), {}, ValueError, "must be alike"),
         (([regression()], [curve(), curve()]), {}, ValueError, "1 models, but a list of 2"),
-        (([regression()] * 2, [curve(), curve(count=8)]), {}, ValueError, "the same shapes"),
+        (([regression(), regression()], [curve(), curve(count=8)]), {}, ValueError, "same shapes"),
+        (([regression()] * 2, curve()), {}, ValueError, "one is there twice"),
+        (([regression()], curve(count=0)), {}, ValueError, "and not empty"),
         (([regression()], [[curve()]]), {}, TypeError, "one by one with fit"),
         (([regression()], curve()), {"epoch": 3}, ValueError, "did you mean 'epochs'?"),
         (([regression()], curve()), {"seed": 3}, TypeError, "seeds="),

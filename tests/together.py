@@ -26,15 +26,31 @@ def weights(_: int) -> tuple[ll.Network, ll.History]:
     return model, ll.fit(model, data, data, batch_size=9, **OPTIONS)
 
 
+def whole_weights(_: int) -> tuple[ll.Network, ll.History]:
+    """Integers cannot hold the factors of halves that are not equal."""
+    model = regression()
+    inputs, target = curve()
+    data = (inputs, target, torch.arange(len(inputs)) % 3)
+    return model, ll.fit(model, data, batch_size=7, **OPTIONS)
+
+
 def labels(_: int) -> tuple[ll.Network, ll.History]:
     model = classification(generative=True)
     return model, ll.fit(model, TensorDataset(*classes()), batch_size=8, **OPTIONS)
 
 
 def loader(processes: int) -> tuple[ll.Network, ll.History]:
+    return _loader(processes, classification(generative=True), TensorDataset(*classes(count=32)))
+
+
+def regression_loader(processes: int) -> tuple[ll.Network, ll.History]:
+    return _loader(processes, regression(), TensorDataset(*curve(count=32)))
+
+
+def _loader(
+    processes: int, model: ll.Network, dataset: TensorDataset
+) -> tuple[ll.Network, ll.History]:
     """Each process has a loader of its own part."""
-    model = classification(generative=True)
-    dataset = TensorDataset(*classes(count=32))
     sampler: Any = None
     if processes > 1:
         sampler = DistributedSampler(dataset, shuffle=False)
@@ -42,13 +58,16 @@ def loader(processes: int) -> tuple[ll.Network, ll.History]:
     return model, ll.fit(model, data, data, **OPTIONS)
 
 
-CASES = {case.__name__: case for case in (tensors, weights, labels, loader)}
+CASES = {
+    case.__name__: case
+    for case in (tensors, weights, whole_weights, labels, loader, regression_loader)
+}
 
 if __name__ == "__main__":
     torch.set_default_dtype(torch.float64)
     torch.set_num_threads(1)
     trained = {}
-    for name in ("tensors", "weights", "labels", "loader"):  # the first one joins the processes
+    for name in CASES:  # the first one joins the processes
         model, history = CASES[name](2)
         trained[name] = (model.state_dict(), list(history))
     if torch.distributed.get_rank() == 0:

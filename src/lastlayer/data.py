@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler
 
 # Tensors with examples along their first dimension, (inputs, target) or (inputs, target, weight);
 # a map-style dataset of such examples; or an iterable of batches of them, as a DataLoader is.
@@ -22,7 +22,8 @@ class Batch(NamedTuple):
     target: Tensor | None = None
     weight: Tensor | None = None
 
-    def __len__(self) -> int:
+    @property
+    def size(self) -> int:
         """The number of examples."""
         return len(pytree.tree_leaves(self.inputs)[0])
 
@@ -40,23 +41,19 @@ def check_data(data: Data) -> None:
         )
 
 
-def is_arrays(data: Data) -> bool:
-    """Whether data is a tuple of tensors, all in memory."""
-    return isinstance(data, tuple)
-
-
 def has_own_batches(data: Data) -> bool:
-    """Whether data comes in batches and an order of its own, as from a DataLoader."""
-    return not is_arrays(data) and isinstance(data, Iterable)
+    """Whether data comes in an order of its own, as from a DataLoader."""
+    map_style = isinstance(data, Dataset) and not isinstance(data, IterableDataset)
+    return not isinstance(data, tuple) and not map_style
 
 
 def num_examples(data: Data) -> int:
     """How many examples there are, without reading them; an error if only reading would tell."""
     check_data(data)
-    if is_arrays(data):
-        return len(as_batch(data))
-    source = data.dataset if isinstance(data, DataLoader) else data
-    if isinstance(source, Dataset) and isinstance(source, Sized):
+    if isinstance(data, tuple):
+        return as_batch(data).size
+    source: Any = data.sampler if isinstance(data, DataLoader) else data
+    if isinstance(source, Dataset | Sampler) and isinstance(source, Sized):
         return len(source)
     raise TypeError(
         f"the number of examples of a {type(data).__name__} is not known without reading it all; "
@@ -74,6 +71,9 @@ def as_batch(values: Any) -> Batch:
             + (f"{len(values)} values" if isinstance(values, tuple | list) else repr(type(values)))
         )
     batch = Batch(*values)
+    foreign = [leaf for leaf in pytree.tree_leaves(tuple(batch)) if hasattr(leaf, "__array__")]
+    if not all(isinstance(leaf, Tensor) for leaf in foreign):
+        raise TypeError("data must be tensors, got NumPy arrays; convert them by torch.as_tensor")
     sizes = {len(leaf) for leaf in pytree.tree_leaves(tuple(batch)) if isinstance(leaf, Tensor)}
     if len(sizes) > 1:
         raise ValueError(
@@ -99,16 +99,18 @@ def batches(
         device: to move the batches to.
     """
     check_data(data)
-    if is_arrays(data):
+    if isinstance(data, tuple):
         whole = as_batch(data)
-        indices = torch.arange(len(whole)) if order is None else order
+        indices = torch.arange(whole.size) if order is None else order
         for chosen in indices.split(batch_size) if len(indices) else ():
             yield Batch(*_take(tuple(whole), chosen, order is None)).to(device)
         return
     if has_own_batches(data):
         if order is not None:
             raise TypeError(f"a {type(data).__name__} comes in its own order")
-        source: Iterable[Any] = data  # type: ignore[assignment]
+        source: Any = data
+        if isinstance(data, IterableDataset):  # of examples
+            source = DataLoader(data, batch_size=batch_size)
     else:
         sampler = None if order is None else order.tolist()
         source = DataLoader(data, batch_size=batch_size, sampler=sampler)  # type: ignore[arg-type]

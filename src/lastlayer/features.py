@@ -104,7 +104,7 @@ def cache_features(
     stream = predictions(backbone, data, batch_size=batch_size, progress=progress, what="features")
     with _Store(path, max_memory_bytes) as store:
         for features, batch in stream:
-            if len(batch):
+            if batch.size:
                 store.append(_rows(features, batch))
         return store.finish()
 

@@ -84,23 +84,27 @@ def newton(
     pairs: list[tuple[Tensor, Tensor]] = []
     precision = None if fixed else _precision(head)  # whose projection S is
     while len(losses) < max_passes:
-        step = _direction(here, pairs)
-        slope = float((here.gradient * step).sum()) / head.num_data
-        start, length, new = copy.deepcopy(head.state_dict()), 1.0, here
+        step, new = _direction(here, pairs), here
+        start, length = copy.deepcopy(head.state_dict()), 1.0
         while len(losses) < max_passes and length > 1e-6:
-            target = _move(head, here, step, precision, length)
-            new = look(head, data, kind, fixed)
-            accepted = new.loss <= here.loss + 1e-4 * length * slope
-            losses.append(new.loss if accepted else here.loss)
+            slope = float((here.gradient * step).sum()) / head.num_data
+            moved = _move(head, here, step, precision, length)
+            there = look(head, data, kind, fixed)
+            accepted = there.loss <= here.loss + 1e-4 * length * slope
+            losses.append(there.loss if accepted else here.loss)
             report(losses[-1])
             if accepted:
-                precision = target
+                new, precision = there, moved
                 break
             head.load_state_dict(start)
-            length, new = length / 2, here
+            if pairs:  # what they taught is out of date, as the covariance has moved
+                pairs = []
+                step = _direction(here, pairs)
+            else:
+                length /= 2
         if here.loss - new.loss < tolerance:
             break
-        # a full set of curvatures is Newton's own; approximations learn from the last steps
+        # the joint curvature is Newton's own; approximations of it learn from the last steps
         if kind != "joint":
             pairs = [*pairs, (length * step, new.gradient - here.gradient)][-NUM_PAIRS:]
         here = new

@@ -112,7 +112,7 @@ def _peek(data: Data, batch_size: int, device: torch.device | None) -> tuple[Any
     """Inputs of the first examples, and data that still has them."""
     stream = batches(data, batch_size, device=device)
     first = next(stream, None)
-    if first is None or not len(first):
+    if first is None or not first.size:
         raise ValueError("data holds no examples, or its first batch none")
     if isinstance(data, Iterator):  # it cannot start anew
         data = map(tuple, itertools.chain([first], stream))

@@ -59,7 +59,7 @@ def predictions(
             with frozen(model):
                 output = model(batch.inputs)
             yield output, batch
-            bar.update(len(batch))
+            bar.update(batch.size)
 
 
 def _size(data: Data) -> int | None:

@@ -90,14 +90,24 @@ class Head(nn.Module, ABC):
 
     def _start(self, variance: float) -> None:
         """Start S_k at variance · I, or at its prior if that is narrower."""
-        self._start_variance = min(self.prior.variance, variance)
-        self.covariance.set_isotropic(self._start_variance)
+        self.covariance.set_isotropic(min(self.prior.variance, variance))
+        self._start_sums = self._sums()
 
     @property
     def fresh(self) -> bool:
-        """Whether S_k is still where it started: neither trained, fitted nor loaded."""
-        start = torch.full_like(self.covariance.diagonal(), self._start_variance)
-        return torch.allclose(self.covariance.diagonal(), start, rtol=1e-5, atol=0)
+        """Whether mean and S_k are where they started: neither trained, fitted nor loaded."""
+        rounding = 2 * torch.finfo(self.mean.dtype).eps
+        pairs = zip(self._sums(), self._start_sums, strict=True)
+        return all(abs(now - start) <= rounding * size for (now, size), (start, _) in pairs)
+
+    @torch.no_grad()
+    def _sums(self) -> list[tuple[float, float]]:
+        """Sums of the values and sizes of mean and S_k, by which a change of them shows."""
+        parameters = [self.mean, *self.covariance.parameters()]
+        if any(parameter.is_meta for parameter in parameters):
+            return []
+        double, size = torch.float64, torch.linalg.vector_norm
+        return [(float(p.sum(dtype=double)), float(size(p, 1, dtype=double))) for p in parameters]
 
     # ------------------------------------------------------------------------- two calls
 

@@ -118,11 +118,20 @@ class GenerativeClassification(ConjugateHead):
         return self
 
     @torch.no_grad()
-    def observe(self, target: Tensor) -> None:
-        """Count the classes of some labels, once per example: the exact Dirichlet posterior."""
-        target = check_labels(target, target.shape).flatten()
+    def observe(self, target: Tensor, weight: Tensor | None = None) -> None:
+        """Count the classes of some labels, once per example: the exact Dirichlet posterior.
+
+        Args:
+            target: class indices, of any shape.
+            weight: what each counts, of the same shape; a label of weight zero may be anything.
+        """
+        target = check_labels(target, target.shape)
         counts = torch.zeros_like(self.concentration)
-        self.concentration.add_(counts.index_add(0, target, torch.ones_like(target).to(counts)))
+        if weight is None:
+            weight = torch.ones(target.shape, device=target.device)
+        weight = check_weight(weight, target.shape, None).to(counts)
+        target = target.where(weight != 0, 0)
+        self.concentration.add_(counts.index_add(0, target.flatten(), weight.flatten()))
 
     # ------------------------------------------------------------------------- two calls
 

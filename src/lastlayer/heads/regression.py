@@ -105,7 +105,12 @@ class Regression(ConjugateHead):
         check_finite("features", self._inputs(features))
         target = check_target(target, features.shape[:-1], self.num_outputs)
         check_finite("targets", target)
-        power = target.double().reshape(-1, self.num_outputs).square().mean(0).clamp(min=1e-30)
+        self.initialize_scale(target.double().reshape(-1, self.num_outputs).square().mean(0))
+
+    @torch.no_grad()
+    def initialize_scale(self, mean_square: Tensor) -> None:
+        """`initialize`, given the mean square of each output's targets, (K,)."""
+        power = mean_square.double().clamp(min=1e-30)
         self.reset_parameters()
         limit = float("inf") if self.conjugate else self.prior.variance**0.5
         self.mean.mul_((0.1 * power.sqrt()).clamp(max=limit).unsqueeze(-1))

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
 from .._checks import check_choice
@@ -19,7 +20,7 @@ from .many import ManyModels
 from .one import OneModel
 from .options import SCHEDULES, Options, Schedule
 from .processes import Processes
-from .start import initial_state, joined, prepare, the_head
+from .start import check_training_data, initial_state, joined, prepare, the_head
 
 __all__ = ["SCHEDULES", "History", "fit", "fit_many"]
 
@@ -51,7 +52,8 @@ def fit(
     """Train a model by the gradient of its loss.
 
     Under `torchrun` all processes train the model together: `batch_size` is that of all of them,
-    and losses and weights are those of one process.
+    and losses and weights are those of one process, unless layers are random or, as a batch norm
+    is, depend on the other examples of the batch. A DataLoader then needs a DistributedSampler.
 
     Args:
         model: a `Network`, a head on given features, or any module with the same two calls.
@@ -69,17 +71,18 @@ def fit(
         optimizer: a function of parameter groups and `lr`, as `torch.optim.SGD` is; AdamW.
         precision: "full", or mixed with "bfloat16" or "float16".
         validate_every: so many epochs.
-        patience: stop after so many epochs without a lower validation NLL; None for never.
+        patience: stop at a validation so many epochs after the best; None for never.
         retrain: choose the number of epochs on the validation data, then start again and train
-            for as many epochs on training and validation data together; the head's `num_data`
-            grows with them.
+            for as many epochs on training and validation data together, along the same
+            schedule; the head's `num_data` grows with them.
         initialize: start a regression head that is still as it was made at the scale of the
             targets (`Regression.initialize`). Generative heads always count the classes anew.
-        seed: of the order of the examples and of random layers.
+        seed: of the order of the examples and of random layers. A DataLoader's own generator
+            is seeded by it too.
         device: to move the model and the data to; that of the model.
         compile: let `torch.compile` make the step faster, after a while.
         checkpoint: a folder in which training is saved, and from which it goes on, exactly as
-            if it had not been interrupted.
+            if it had not been interrupted; for all processes the same.
         checkpoint_every: so many epochs.
         progress: whether to show a progress bar; None for where there is a terminal.
 
@@ -120,7 +123,8 @@ def fit_many(
     """Train many models of one architecture at once, as one batched model.
 
     Each has its own weights, data, order of the examples and end of training, and comes out as
-    `fit` would train it, up to rounding, and up to the random numbers of random layers.
+    `fit` would train it, up to rounding, and up to the random numbers of random layers. What is
+    neither a parameter nor a buffer changed in place is that of the first model.
 
     Args:
         models: all alike but for their weights.
@@ -129,7 +133,7 @@ def fit_many(
         validation: likewise.
         seeds: one for each model; 0, 1, 2 and so on.
         options: those of `fit`. The optimiser must work on each number by itself, as SGD, Adam
-            and AdamW do.
+            and AdamW do, and Adafactor does not.
 
     Returns:
         What happened in each epoch, for each model.
@@ -143,7 +147,9 @@ def fit_many(
         raise TypeError("many models have seeds, one for each; pass seeds=, not seed=")
     if any(repr(model) != repr(models[0]) for model in models):
         raise ValueError("the models must be alike but for their weights; train them one by one")
-    seeds = list(range(len(models)) if seeds is None else seeds)
+    if len(set(map(id, models))) < len(models):
+        raise ValueError("the models must be different objects, and one is there twice")
+    seeds = [int(seed) for seed in (range(len(models)) if seeds is None else seeds)]
     chosen = Options(**options)
     each = [_each(data, len(models)) for data in (train, validation, seeds)]
     return _fit(models, each[0], each[1], chosen, each[2], one=False)
@@ -172,37 +178,59 @@ def _fit(
         raise ValueError("retrain chooses the number of epochs on validation data; pass some")
     if options.patience is not None and not validated:
         raise ValueError("patience is about the validation NLL; pass validation data")
-    if options.device is not None:
-        for model in models:
+    for model in models:
+        _check_model(model)
+        if options.device is not None:
             model.to(options.device)
+    processes = Processes(next(models[0].parameters()).device)
+    for data in train:
+        check_training_data(data, processes)
+    everything = list(map(joined, train, validation)) if options.retrain else train
     modes = [(module, module.training) for model in models for module in model.modules()]
-    heads = [the_head(model) for model in models]
-    num_data = [None if head is None else head.num_data for head in heads]
 
-    def make_engine(phase: int, initial: list[Any] | None) -> Engine:
-        data: list[Any] = train if phase == 0 else list(map(joined, train, validation))
-        for at, (model, head) in enumerate(zip(models, heads, strict=True)):
-            if phase == 1 and head is not None:
-                growth = num_examples(data[at]) / num_examples(train[at])
-                head.num_data = growth * num_data[at]  # type: ignore[operator]
-            if initial is not None:
-                prepare(model, initial[at], data[at], options, seeds[at])
+    def make_engine(phase: int, initial: list[Any], start: bool) -> Engine:
+        data: list[Any] = everything if phase == 1 else train
+        for at, model in enumerate(models):
+            head = the_head(model)
+            if head is not None:
+                growth = num_examples(data[at]) / num_examples(train[at]) if phase == 1 else 1
+                head.num_data = growth * initial[at]["num_data"]
+            if start:
+                prepare(model, initial[at], data[at], options, seeds[at], processes)
         if one:
-            return OneModel(models[0], data[0], validation[0], options, phase)
+            return OneModel(models[0], data[0], validation[0], options, phase, processes)
         return ManyModels(models, data, validation if validated else None, options, seeds, phase)
 
-    device = next(models[0].parameters()).device
-    processes = Processes(device)
-    loop = Loop(make_engine, list(map(initial_state, models)), options, validated, processes.first)
-    size = None if has_own_batches(train[0]) else num_examples(train[0])
-    fingerprint = options.fingerprint() | {"seeds": seeds, "examples": size}
+    initial = list(map(initial_state, models))
+    loop = Loop(make_engine, initial, options, validated, processes.first)
+    fingerprint = options.fingerprint() | {
+        "models": "one" if one else len(models),
+        "weights": {name: list(value.shape) for name, value in models[0].state_dict().items()},
+        "seeds": seeds,
+        "training examples": _size(train[0]),
+        "validation examples": _size(validation[0]) if validated else None,
+    }
     try:
-        with own_random_numbers(device):
-            trainees = loop.run(fingerprint, processes.wait)
+        with own_random_numbers():
+            loop.run(fingerprint, processes.wait)
+    except FloatingPointError:
+        models[0].load_state_dict(loop.trainees[0].state or loop.initial[0]["state"])
+        raise
     finally:
         for module, training in modes:
             module.training = training
-    for model, trainee in zip(models, trainees, strict=True):
+    for model, trainee in zip(models, loop.trainees, strict=True):
         model.load_state_dict(trainee.state or {})
     processes.wait()
-    return [trainee.history for trainee in trainees]
+    return [trainee.history for trainee in loop.trainees]
+
+
+def _check_model(model: nn.Module) -> None:
+    if isinstance(model, DistributedDataParallel):
+        raise TypeError("pass the bare model: fit lets the processes train together by itself")
+    if next(model.parameters(), None) is None:
+        raise ValueError("the model has no parameters to train")
+
+
+def _size(data: Data) -> int | None:
+    return None if has_own_batches(data) else num_examples(data)

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol
 
 import torch
-from tqdm import tqdm
+from torch import Tensor
 
+from .bar import Bar
 from .checkpoint import Checkpoint
 from .history import History
 from .options import Options
@@ -27,14 +28,14 @@ class Engine(Protocol):
         """How many examples an epoch shows, if that is known."""
 
     def epoch(
-        self, number: int, epochs: list[int], shown: Callable[[int], object]
+        self, number: int, epochs: int, shown: Callable[[int, dict[str, Tensor]], None]
     ) -> list[dict[str, float]]:
         """Train on all the data once.
 
         Args:
             number: of the epoch, from one.
-            epochs: how many there will be at most, for each active model.
-            shown: to be called with the number of examples after each batch.
+            epochs: how many the schedule is for.
+            shown: to be called after each batch, with the number of examples and their losses.
 
         Returns:
             The means over the epoch's batches, for each active model.
@@ -76,20 +77,21 @@ class Trainee:
         return True
 
     def done(self, patience: int | None) -> bool:
-        """Whether to stop here."""
+        """Whether to stop here; out of patience only where there was a validation."""
         epoch = len(self.history)
         if self.failed or epoch >= self.epochs:
             return True
-        best = self.history.best_epoch
-        return patience is not None and best is not None and epoch - best >= patience
+        if patience is None or "validation_nll" not in self.history[-1]:
+            return False
+        return epoch - (self.history.best_epoch or 0) >= patience
 
 
 class Loop:
     """Trains the models of an engine until each is done, and then perhaps once more.
 
     Args:
-        make_engine: of a phase, 0 for the first training and 1 for retraining, and of the
-            models' initial states; None where what was saved will be loaded.
+        make_engine: of a phase, 0 for the first training and 1 for retraining, of the models'
+            initial states, and of whether to start there, and not at what was saved.
         initial: the models at the beginning, see `initial_state`.
         options: of `fit`.
         has_validation: whether there are validation data.
@@ -98,7 +100,7 @@ class Loop:
 
     def __init__(
         self,
-        make_engine: Callable[[int, list[Any] | None], Engine],
+        make_engine: Callable[[int, list[Any], bool], Engine],
         initial: list[Any],
         options: Options,
         has_validation: bool,
@@ -120,44 +122,46 @@ class Loop:
                 Trainee(**{**trainee, "history": History(**trainee["history"])})
                 for trainee in saved["trainees"]
             ]
-            self.initial = saved["initial"]
+            self.initial = saved["initial"] or self.initial
         self.fingerprint = fingerprint
         start = -1 if saved is None else saved["phase"]
         for phase in range(max(start, 0), 2 if self.options.retrain else 1):
             if phase == 1 and start < 1:
                 self._choose_epochs()
             if saved is not None and start == phase:
-                engine = self.make_engine(phase, None)
+                engine = self.make_engine(phase, self.initial, False)
                 engine.load_state_dict(saved["engine"])
             else:
-                engine = self.make_engine(phase, self.initial)
+                engine = self.make_engine(phase, self.initial, True)
                 self._save(engine, phase, 0)
             self._train(engine, phase)
         return self.trainees
 
     def _choose_epochs(self) -> None:
-        """Retrain each model for as many epochs as were best."""
+        """Retrain each model for as many epochs as were best; not one that had no best."""
         for trainee in self.trainees:
             history = trainee.history
-            if history.best_epoch is None:
+            trainee.failed = history.best_epoch is None
+            if trainee.failed and len(self.trainees) == 1:
                 raise FloatingPointError("no validation NLL was finite: nothing to retrain for")
-            trainee.epochs, trainee.state, trainee.failed = history.best_epoch, None, False
-            trainee.history = History([], history.best_epoch, history.best_nll, history.rows)
+            if not trainee.failed:
+                trainee.epochs, trainee.state = int(history.best_epoch or 0), None
+                trainee.history = History([], history.best_epoch, history.best_nll, history.rows)
 
     def _train(self, engine: Engine, phase: int) -> None:
         validated = self.has_validation and phase == 0
-        with self._progress(engine) as bar:
+        engine.release([at for at in engine.active if self.trainees[at].failed])
+        with Bar(self._running(engine), engine.examples_per_epoch, phase, self._hidden()) as bar:
             while engine.active:
-                running = [self.trainees[at] for at in engine.active]
-                number = len(running[0].history) + 1
-                rows = engine.epoch(number, [t.epochs for t in running], bar.update)
+                number = len(self._running(engine)[0].history) + 1
+                rows = engine.epoch(number, self.options.epochs, bar.step)
                 due = validated and (
                     number % self.options.validate_every == 0 or number == self.options.epochs
                 )
                 nlls = engine.validate() if due else [None] * len(rows)
                 for at, row, nll in zip(list(engine.active), rows, nlls, strict=True):
                     self._record(engine, at, number, row, nll)
-                self._show(bar, rows)
+                bar.epoch(self._running(engine))
                 patience = self.options.patience if validated else None
                 done = [at for at in engine.active if self.trainees[at].done(patience)]
                 for at in done:
@@ -173,13 +177,15 @@ class Loop:
         row = {"epoch": number, **row} | ({} if nll is None else {"validation_nll": nll})
         if trainee.record(row):
             trainee.state = engine.state(at)
-        if not math.isfinite(row["loss"]):
+        scaled = self.options.precision == "float16"  # whose steps with infinite norms are skipped
+        value = row["loss"] if scaled else row["loss"] + 0 * row["gradient_norm"]
+        if not math.isfinite(value):
             message = (
-                f"the loss became {row['loss']} in epoch {number}; check the data for NaN and "
+                f"the loss became {value} in epoch {number}; check the data for NaN and "
                 "very large values, lower learning_rate, or lower clip"
             )
             if len(self.trainees) == 1:
-                raise FloatingPointError(message)
+                raise FloatingPointError(f"{message}. The model has its best weights so far")
             warnings.warn(f"model {at} stopped: {message}", stacklevel=2)
             trainee.failed = True
 
@@ -191,7 +197,7 @@ class Loop:
             {
                 "fingerprint": self.fingerprint,
                 "phase": phase,
-                "initial": self.initial if self.options.retrain and phase == 0 else [],
+                "initial": self.initial if self.options.retrain else [],
                 "engine": engine.state_dict(),
                 "trainees": [
                     {**vars(trainee), "history": asdict(trainee.history)}
@@ -200,39 +206,22 @@ class Loop:
             }
         )
 
-    # ------------------------------------------------------------------------------ progress
+    def _running(self, engine: Engine) -> list[Trainee]:
+        return [self.trainees[at] for at in engine.active]
 
-    @contextmanager
-    def _progress(self, engine: Engine) -> Any:
-        per_epoch = engine.examples_per_epoch
-        epochs = max((self.trainees[at].epochs for at in engine.active), default=0)
-        done = max((len(self.trainees[at].history) for at in engine.active), default=0)
-        hidden = None if self.options.progress is None else not self.options.progress
-        with tqdm(
-            desc="training",
-            total=per_epoch and per_epoch * epochs,
-            initial=per_epoch * done if per_epoch else 0,
-            unit=" examples",
-            unit_scale=True,
-            disable=hidden if self.first else True,
-        ) as bar:
-            yield bar
-
-    def _show(self, bar: Any, rows: list[dict[str, float]]) -> None:
-        if bar.disable:
-            return
-        last = [trainee.history.rows[-1] for trainee in self.trainees if trainee.history.rows]
-        names = [n for n in ("epoch", "loss", "bound", "kl", "validation_nll") if n in last[0]]
-        means = {name: sum(row.get(name, math.nan) for row in last) / len(last) for name in names}
-        means["epoch"] = max(row["epoch"] for row in last)
-        bar.set_postfix({name: f"{value:.4g}" for name, value in means.items()})
+    def _hidden(self) -> bool | None:
+        if not self.first:
+            return True
+        return None if self.options.progress is None else not self.options.progress
 
 
 def _check_same(saved: dict[str, Any], now: dict[str, Any], path: Any) -> None:
     different = [
-        f"{name} was {saved.get(name)!r} and is {now.get(name)!r}"
+        f"{name} have other names or shapes"
+        if isinstance(now[name], dict)
+        else f"{name} was {saved.get(name)!r} and is {now[name]!r}"
         for name in now
-        if saved.get(name) != now.get(name)
+        if saved.get(name) != now[name]
     ]
     if different:
         raise ValueError(
@@ -242,7 +231,8 @@ def _check_same(saved: dict[str, Any], now: dict[str, Any], path: Any) -> None:
 
 
 @contextmanager
-def own_random_numbers(device: torch.device) -> Any:
+def own_random_numbers() -> Iterator[None]:
     """Leave the caller's random numbers alone."""
-    with torch.random.fork_rng([device] if device.type == "cuda" else []):
+    count = torch.cuda.device_count() if torch.cuda.is_initialized() else 0
+    with torch.random.fork_rng(range(count)):
         yield

@@ -43,7 +43,7 @@ class ManyModels:
         self.device = next(models[0].parameters()).device
         self.active = list(range(len(models)))
         self.rows = list(self.active)  # the model in each row of the stack
-        self.skeleton = Objective(copy.deepcopy(models[0]).to("meta"))
+        self.skeleton = Objective(copy.deepcopy(models[0]))
         self.decayed = dict(decays(models[0]))
         self._stack()
         self._reset()
@@ -71,7 +71,7 @@ class ManyModels:
 
     # ----------------------------------------------------------------------------- training
 
-    def epoch(self, number: int, epochs: list[int], shown: Any) -> list[dict[str, float]]:
+    def epoch(self, number: int, epochs: int, shown: Any) -> list[dict[str, float]]:
         """Train each model on its data once; see `Engine`."""
         torch.manual_seed(mixed_seed("noise", *self.seeds, self.phase, number))
         self.skeleton.train()
@@ -84,18 +84,15 @@ class ManyModels:
             batch = _part(shuffled, seen, seen + self.options.batch_size)
             size = _length(batch)
             done = number - 1 + (seen + size / 2) / count
-            rates = {
-                at: self.options.rate(done / total)
-                for at, total in zip(self.active, epochs, strict=True)
-            }
-            notes = self._step(batch, rates)
+            rate = self.options.rate(done / epochs)
+            notes = self._step(batch, rate)
             sums = {name: sums[name] + value if sums else value for name, value in notes.items()}
             seen, steps = seen + size, steps + 1
-            shown(size * len(self.active))
+            shown(size * len(self.active), notes)
         means = {name: (value.double() / steps).tolist() for name, value in sums.items()}
         return [
             {name: values[self.rows.index(at)] for name, values in means.items()}
-            | {"learning_rate": rates[at]}
+            | {"learning_rate": rate}
             for at in self.active
         ]
 
@@ -105,7 +102,7 @@ class ManyModels:
         values = pytree.tree_map_only(Tensor, lambda t: t[rows, chosen], tuple(data))
         return Batch(*values).to(self.device)
 
-    def _step(self, batch: Batch, rates: dict[int, float]) -> dict[str, Tensor]:
+    def _step(self, batch: Batch, rate: float) -> dict[str, Tensor]:
         """One step of the optimiser for every row."""
         with torch.no_grad():
             gradients, notes = self._call(self._gradients, batch)
@@ -113,18 +110,9 @@ class ManyModels:
         notes["gradient_norm"] = self._clip(list(gradients.values()))
         for name, gradient in gradients.items():
             self.parameters[name].grad = gradient
-        highest = max(rates.values())
         for group in self.optimizer.param_groups:
-            group["lr"] = highest
-        if min(rates.values()) == highest:
-            self.optimizer.step()
-        else:  # a step is proportional to its learning rate
-            factor = torch.tensor([rates.get(at, 0.0) / highest for at in self.rows])
-            before = {name: parameter.clone() for name, parameter in self.parameters.items()}
-            self.optimizer.step()
-            with torch.no_grad():
-                for name, parameter in self.parameters.items():
-                    parameter.copy_(before[name].lerp(parameter, _along(factor, parameter)))
+            group["lr"] = rate
+        self.optimizer.step()
         return notes
 
     def _clip(self, gradients: list[Tensor]) -> Tensor:
@@ -182,7 +170,7 @@ class ManyModels:
         assert self.validation is not None
         torch.manual_seed(mixed_seed("validation", *self.seeds))
         self.skeleton.eval()
-        count, size = _length(self.validation), max(self.options.batch_size, 1024)
+        count, size = _length(self.validation), 8 * self.options.batch_size
         data = self._take(self.validation, torch.arange(count).expand(len(self.rows), -1))
         sums = sum(
             self._call(self._log_probs, _part(data, start, start + size))
@@ -282,6 +270,8 @@ def _stacked(data: Sequence[tuple[Any, ...]], which: str) -> Batch:
             f"the {which} data of all models must have the same shapes, got {sorted(shapes)}; "
             "leave out or repeat some examples, or train the models one by one with fit"
         )
+    if read[0][1] is None or not read[0][1].numel():
+        raise ValueError(f"the {which} data must be (inputs, target), and not empty")
     first = flat[0]
     stacked = [
         None if first[at] is None else torch.stack([leaves[at] for leaves in flat])

@@ -8,7 +8,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
-from torch.utils.data import DataLoader
 
 from ..data import Batch, Data, batches, has_own_batches, num_examples
 from ..heads import Head
@@ -16,6 +15,7 @@ from ..network import Network
 from .checkpoint import copied
 from .options import Options, decays, mixed_seed, permutation
 from .processes import Processes
+from .start import NO_TARGET, reseed
 
 
 class Objective(nn.Module):
@@ -47,12 +47,18 @@ class OneModel:
     """
 
     def __init__(
-        self, model: nn.Module, train: Data, validation: Data | None, options: Options, phase: int
+        self,
+        model: nn.Module,
+        train: Data,
+        validation: Data | None,
+        options: Options,
+        phase: int,
+        processes: Processes,
     ) -> None:
         self.model, self.train, self.validation = model, train, validation
         self.options, self.phase = options, phase
         self.device = next(model.parameters()).device
-        self.processes = Processes(self.device)
+        self.processes, self.rank = processes, processes.rank
         self.active = [0]
         named = dict(model.named_parameters())
         parameters: dict[bool, list[Tensor]] = {True: [], False: []}
@@ -70,11 +76,12 @@ class OneModel:
     def examples_per_epoch(self) -> int | None:
         """How many examples an epoch shows, if that is known."""
         try:
-            return num_examples(self.train)
+            parts = self.processes.size if has_own_batches(self.train) else 1
+            return parts * num_examples(self.train)
         except TypeError:
             return None
 
-    def epoch(self, number: int, epochs: list[int], shown: Any) -> list[dict[str, float]]:
+    def epoch(self, number: int, epochs: int, shown: Any) -> list[dict[str, float]]:
         """Train on all the data once; see `Engine`."""
         torch.manual_seed(mixed_seed("noise", self.options.seed, self.phase, number, self.rank))
         self.model.train()
@@ -82,13 +89,13 @@ class OneModel:
         seen, sums = 0, dict[str, Tensor]()
         steps = 0
         for batch in self._batches(number):
-            count = len(batch) * self.processes.size
+            count = batch.size * self.processes.size
             fraction = min(1.0, (seen + count / 2) / total) if total else 0.5
-            notes = self._step(batch, (number - 1 + fraction) / epochs[0])
+            notes = self._step(batch, (number - 1 + fraction) / epochs)
             for name, value in notes.items():
                 sums[name] = sums[name] + value if name in sums else value
             seen, steps = seen + count, steps + 1
-            shown(count)
+            shown(count, notes)
         if not steps:
             raise ValueError("there are no training data")
         names = list(sums)
@@ -97,16 +104,11 @@ class OneModel:
         row = dict(zip(names, means.tolist(), strict=True))
         return [row | {"learning_rate": self.optimizer.param_groups[0]["lr"]}]
 
-    @property
-    def rank(self) -> int:
-        """Which process this is."""
-        return self.processes.rank
-
     def _batches(self, number: int) -> Iterator[Batch]:
         options, processes = self.options, self.processes
         if has_own_batches(self.train):
             seed = mixed_seed("order", options.seed, self.phase, number)
-            _reseed(self.train, seed, number)
+            reseed(self.train, seed, number)
             yield from batches(self.train, device=self.device)
             return
         order = permutation(num_examples(self.train), options.seed, self.phase, number)
@@ -119,6 +121,8 @@ class OneModel:
 
     def _step(self, batch: Batch, done: float) -> dict[str, Tensor]:
         """One step of the optimiser."""
+        if batch.target is None:
+            raise ValueError(NO_TARGET)
         options, scaler = self.options, self.scaler
         for group in self.optimizer.param_groups:
             group["lr"] = options.rate(done)
@@ -140,7 +144,7 @@ class OneModel:
         torch.manual_seed(mixed_seed("validation", self.options.seed))
         self.model.eval()
         sums = torch.zeros(2, dtype=torch.float64, device=self.device)  # Σ w log p, Σ w
-        order, size = None, max(self.options.batch_size, 1024)
+        order, size = None, 8 * self.options.batch_size  # no activations are kept
         if not has_own_batches(self.validation):
             order = torch.arange(num_examples(self.validation))[self.rank :: self.processes.size]
         for inputs, target, weight in batches(
@@ -152,7 +156,9 @@ class OneModel:
                 log_prob = self.model(inputs).log_prob(target)
             sums += weighted_sums(log_prob, weight)
         total, count = self.processes.sum(sums).tolist()
-        return [-total / count if count else float("nan")]
+        if not count:
+            raise ValueError("the validation data are empty, or their weights all zero")
+        return [-total / count]
 
     def state(self, _: int) -> dict[str, Any]:
         """A copy of the model's state."""
@@ -161,6 +167,8 @@ class OneModel:
     def release(self, done: list[int]) -> None:
         """Stop training the model, if it is done."""
         self.active = [at for at in self.active if at not in done]
+        if not self.active:
+            self.optimizer.zero_grad(set_to_none=True)
 
     def state_dict(self) -> dict[str, Any]:
         """All that training goes on from."""
@@ -184,12 +192,14 @@ def weighted_sums(log_prob: Tensor, weight: Tensor | None = None) -> Tensor:
     log_prob = log_prob.double()
     if weight is None:
         return torch.stack([log_prob.sum(), log_prob.new_tensor(float(log_prob.numel()))])
-    if weight.ndim > log_prob.ndim:
+    if weight.shape == (*log_prob.shape, 1):
+        weight = weight.squeeze(-1)
+    if weight.shape != log_prob.shape:
         raise ValueError(
-            "validation data may have one weight per example, not one per output, because "
-            "log-probabilities are joint over outputs"
+            f"validation data may have one weight per example, {tuple(log_prob.shape)}, because "
+            f"log-probabilities are joint over outputs; got {tuple(weight.shape)}"
         )
-    weight = weight.double().expand_as(log_prob)
+    weight = weight.double()
     return torch.stack([(log_prob * weight).where(weight != 0, 0.0).sum(), weight.sum()])
 
 
@@ -202,17 +212,6 @@ def _reweighted(batch: Batch, factor: Tensor, model: nn.Module) -> Batch:
         outputs = {head.num_outputs for head in model.modules() if isinstance(head, Head)}
         joint = target.is_floating_point() and target.ndim > 1 and target.shape[-1] in outputs
         weight = torch.ones(target.shape[:-1] if joint else target.shape, device=target.device)
+    weight = weight if weight.is_floating_point() else weight.to(factor.dtype)
     factor = factor.to(weight.dtype).reshape(-1, *[1] * (weight.ndim - 1))
     return Batch(inputs, target, weight * factor)
-
-
-def _reseed(loader: Any, seed: int, epoch: int) -> None:
-    """Let a loader's order depend on the epoch alone, so that a run can be taken up there."""
-    if not isinstance(loader, DataLoader):
-        return
-    sampler: Any = loader.sampler
-    for generator in (loader.generator, getattr(sampler, "generator", None)):
-        if isinstance(generator, torch.Generator):
-            generator.manual_seed(seed)
-    if hasattr(sampler, "set_epoch"):
-        sampler.set_epoch(epoch)

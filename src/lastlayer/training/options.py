@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import math
 from collections.abc import Callable, Iterator
@@ -71,9 +72,12 @@ class Options:
     def __post_init__(self) -> None:
         for name in ("epochs", "batch_size", "validate_every", "checkpoint_every"):
             check_count(name, getattr(self, name))
+            object.__setattr__(self, name, int(getattr(self, name)))  # not a NumPy number
         check_positive("learning_rate", self.learning_rate)
         check_number("weight_decay", self.weight_decay)
         check_count("seed", self.seed, 0)
+        for name in ("learning_rate", "weight_decay"):
+            object.__setattr__(self, name, float(getattr(self, name)))
         if self.clip is not None:
             check_positive("clip", self.clip)
         if self.patience is not None:
@@ -88,13 +92,10 @@ class Options:
             name: getattr(self, name)
             for name in (
                 *("epochs", "batch_size", "learning_rate", "weight_decay", "clip", "precision"),
-                *("validate_every", "patience", "retrain", "initialize", "seed"),
+                *("validate_every", "patience", "retrain", "initialize"),
             )
         }
-        schedule, optimizer = self.schedule, self.optimizer
-        same["schedule"] = schedule if isinstance(schedule, str) else _name(schedule)
-        same["optimizer"] = None if optimizer is None else _name(optimizer)
-        return same
+        return same | {"schedule": _name(self.schedule), "optimizer": _name(self.optimizer)}
 
     def rate(self, done: float) -> float:
         """The learning rate when a fraction of training is done."""
@@ -117,8 +118,7 @@ class Options:
             raise ValueError("the model has no parameters that require gradients")
         if self.optimizer is not None:
             return self.optimizer(groups, lr=self.learning_rate)
-        fused = all(p.is_floating_point() for p in (*decayed, *free))
-        return AdamW(groups, lr=self.learning_rate, fused=fused)
+        return AdamW(groups, lr=self.learning_rate, fused=True)
 
 
 def decays(model: nn.Module) -> Iterator[tuple[str, bool]]:
@@ -147,5 +147,11 @@ def permutation(count: int, seed: int, phase: int, epoch: int) -> Tensor:
     return torch.randperm(count, generator=generator)
 
 
-def _name(function: Any) -> str:
-    return getattr(function, "__qualname__", None) or repr(function)
+def _name(choice: Any) -> str | None:
+    """The same in every process, where `repr` may hold an address."""
+    if choice is None or isinstance(choice, str):
+        return choice
+    if isinstance(choice, functools.partial):
+        keywords = [f"{key}={value!r}" for key, value in choice.keywords.items()]
+        return f"{_name(choice.func)}({', '.join([*map(repr, choice.args), *keywords])})"
+    return str(getattr(choice, "__qualname__", type(choice).__qualname__))
