@@ -1,9 +1,9 @@
 """Calibrated uncertainty for neural networks by a Bayesian last layer."""
 
 import importlib
-from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
-from . import calibration, conformal, functional, ood
+from . import functional
 from .covariances import Covariance, Dense, Diagonal, Kronecker, LowRank, Shared
 from .heads import (
     ClassDensities,
@@ -14,6 +14,7 @@ from .heads import (
     Regression,
 )
 from .network import Network
+from .posttrain import posttrain
 from .predictive import (
     ClassMixturePredictive,
     DiscriminativePredictive,
@@ -24,7 +25,6 @@ from .predictive import (
     Predictive,
 )
 from .priors import Prior
-from .training import History, fit, fit_many
 from .variational import (
     VariationalConv1d,
     VariationalConv2d,
@@ -33,6 +33,10 @@ from .variational import (
     kl,
     make_variational,
 )
+
+if TYPE_CHECKING:
+    from . import calibration, conformal, metrics, ood, plots
+    from .training import History, fit, fit_many
 
 __version__ = "0.1.0"
 
@@ -70,12 +74,28 @@ __all__ = [
     "functional",
     "kl",
     "make_variational",
+    "metrics",
     "ood",
+    "plots",
+    "posttrain",
 ]
 
 
-def __getattr__(name: str) -> ModuleType:
-    """Import what needs an extra only when it is asked for."""
-    if name in ("metrics", "plots"):
+# Imported when asked for: a program that only predicts need not wait for what trains, and
+# metrics and plots need an extra.
+_MODULES = ("calibration", "conformal", "metrics", "ood", "plots")
+_OF_TRAINING = ("History", "fit", "fit_many")
+
+
+def __getattr__(name: str) -> Any:
+    """Import what is not imported yet."""
+    if name in _MODULES:
         return importlib.import_module(f"{__name__}.{name}")
+    if name in _OF_TRAINING:
+        return getattr(importlib.import_module(f"{__name__}.training"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """All public names, imported or not."""
+    return sorted({*globals(), *__all__})
