@@ -43,7 +43,7 @@ bench: $(VENV)/installed-peers ## measure speed and memory beside nn.Linear and 
 	$(PYTHON) benchmarks/heads.py
 
 clean: ## remove .venv, caches and generated files
-	rm -rf $(VENV) build dist demo-output .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) build dist demo-output choosing-output .pytest_cache .mypy_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # torch first and pinned: a range would fetch a newer one, with gigabytes of GPU libraries.

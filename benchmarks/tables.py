@@ -166,6 +166,49 @@ def detection() -> str:
     return table(["head", "score", "AUROC", "FPR95"], lines)
 
 
+def seeds() -> str:
+    """Many seeds, together and one by one."""
+    record = json.loads((RESULTS / "seeds.json").read_text())
+    rows = [
+        [
+            *(str(row["seeds"]), f"{row['one_by_one_s']:.1f} s", f"{row['together_s']:.1f} s"),
+            *(f"{row['ratio']:.1f}×", f"{row['steady ratio']:.1f}×", row["target"]),
+        ]
+        for row in record["sections"]["seeds"]
+    ]
+    names = ["seeds", "one by one", "together", "faster", "without tracing", "target"]
+    epochs = record["sections"]["seeds"][0]["epochs"]
+    about = (
+        f"The paper's network with two layers of 50 units, batch 32, {epochs} epochs of 720 examples, "
+        "processor time, by `benchmarks/seeds.py`."
+    )
+    return f"{table(names, rows)}\n\n{about} {provenance(record)}"
+
+
+def passes() -> str:
+    """Passes of the solver of `posttrain`, and of AdamW."""
+    records = [
+        json.loads((RESULTS / name).read_text())
+        for name in ("posttrain.json", "posttrain-large.json")
+    ]
+    rows = [
+        [
+            f"{row['data']}, T {row['T']}, N {row['N']}, K {row['K']}",
+            *(row["covariance"], row["bound"], str(row["passes, ours"])),
+            *(f"{cell(row[f'passes, {how}'])} of {row['epochs']}" for how in ("AdamW", "decayed")),
+        ]
+        for record in records
+        for row in record["sections"]["passes"]
+    ]
+    names = ["data", "covariance", "bound", "ours", "AdamW", "AdamW, decayed"]
+    about = (
+        "Passes over the features to within 0.001 nats per example of the optimum; – is not within "
+        "the epochs allowed. Learning rates of AdamW are the best of four. By "
+        "`benchmarks/posttrain.py`."
+    )
+    return f"{table(names, rows)}\n\n{about} {provenance(records[0])}"
+
+
 Tables = dict[str, Callable[[], str]]
 TABLES: dict[Path, Tables] = {
     ROOT / "README.md": {"heads": heads},
@@ -198,6 +241,7 @@ TABLES: dict[Path, Tables] = {
             choices, "prior", "prior of the noise", NLL, DIFFERENCE, COVERAGE, NOISE, only="noise"
         ),
     },
+    ROOT / "docs" / "using.md": {"seeds": seeds, "posttrain": passes},
     ROOT / "docs" / "decisions" / "0005-quadrature-for-the-mean-softmax.md": {"softmax": softmax},
 }
 

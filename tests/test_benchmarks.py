@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import lastlayer as ll
-from benchmarks import heads, softmax, tables
+from benchmarks import heads, posttrain, seeds, softmax, tables
 from benchmarks.wide_resnet import WideResNet
 
 
@@ -31,6 +31,27 @@ def test_head_benchmark_measures_every_section(
         assert row["ours_ms"] > 0
         assert row["ratio"] > 0
     assert "targets" in capsys.readouterr().out
+
+
+def test_seed_benchmark_compares_the_same_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = tmp_path / "seeds.json"
+    monkeypatch.setattr("sys.argv", ["seeds.py", "--quick", "--json", str(record)])
+    seeds.main()
+    (row,) = json.loads(record.read_text())["sections"]["seeds"]
+    assert row["together_s"] > 0
+    assert row["difference"] < 1e-4
+
+
+def test_posttraining_benchmark_counts_passes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = tmp_path / "posttrain.json"
+    monkeypatch.setattr("sys.argv", ["posttrain.py", "--quick", "--json", str(record)])
+    posttrain.main()
+    rows = json.loads(record.read_text())["sections"]["passes"]
+    assert all(1 <= row["passes, ours"] <= 50 for row in rows)
 
 
 def test_wide_resnet_28_10_takes_a_step_with_a_head() -> None:

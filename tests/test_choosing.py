@@ -83,10 +83,10 @@ def test_page_is_right_about_covariances(recorded: dict[str, Any]) -> None:
         assert solved[name]["nll_difference"] > 5 * solved[name]["nll_difference_error"]
         assert solved[name]["noise_stddev"] > 1.4 * noise
         assert solved[name]["loss"] > 2 * solved["dense"]["loss"]
-        # trained together they predict no worse
+        # trained together they predict no worse, with a lower ELBO
         assert together[name]["nll_difference"] < together[name]["nll_difference_error"]
+        assert together[name]["loss"] > together["dense"]["loss"]
     assert solved["low_rank"]["nll"] < solved["diagonal"]["nll"]  # a few ranks help a little
-    assert together["dense"]["loss"] < together["diagonal"]["loss"]
     assert 0.85 < solved["dense"]["coverage_0.9"] < 0.9
 
 

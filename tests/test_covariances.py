@@ -113,6 +113,30 @@ def test_low_rank_holds_rank_one_precisions_exactly(generator: torch.Generator) 
     torch.testing.assert_close(covariance.dense(), target, rtol=1e-6, atol=1e-6)
 
 
+def test_low_rank_projection_does_not_overshoot() -> None:
+    """Of this matrix the steps grew without bound, until the variances were infinite."""
+    precision = torch.tensor(
+        [
+            [1.2, 0.0, -0.2, 0.1, -0.1, 0.2],
+            [0.0, 1.9, -0.2, 0.9, -0.1, 0.0],
+            [-0.2, -0.2, 6.1, -2.0, -8.5, 0.8],
+            [0.1, 0.9, -2.0, 43.9, -7.8, -4.0],
+            [-0.1, -0.1, -8.5, -7.8, 101.7, -30.9],
+            [0.2, 0.0, 0.8, -4.0, -30.9, 20.7],
+        ]
+    )
+    covariance = ll.LowRank(1, 6, rank=3)
+    covariance.project(precision.unsqueeze(0))
+    diagonal = precision.diagonal().reciprocal().diag()
+
+    def divergence(matrix: torch.Tensor) -> torch.Tensor:
+        return (precision @ matrix).trace() - torch.logdet(matrix)
+
+    exact = divergence(torch.linalg.inv(precision))
+    best = divergence(covariance.dense().squeeze(0))
+    assert exact < best < exact + 0.25 * (divergence(diagonal) - exact)
+
+
 @pytest.mark.parametrize(
     ("covariance", "error", "message"),
     [

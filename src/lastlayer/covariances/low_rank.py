@@ -103,7 +103,7 @@ class LowRank(Covariance):
             if bool(step.masked_fill((variance <= floor) & (step < 0), 0).abs().max() < 1e-10):
                 break
             power = torch.where(step * previous > 0, 1.3 * power, 1.0)
-            variance = torch.maximum(variance * (power * step).exp(), floor)
+            variance = torch.maximum(variance * (power * step).clamp(-2, 2).exp(), floor)
             previous = step
         length = (soft.reciprocal() - 1).sqrt()
         self.log_variance.copy_(2 * scale.log())
