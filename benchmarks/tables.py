@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import statistics
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -76,6 +77,25 @@ def cell(value: object) -> str:
     if not isinstance(value, float):
         return str(value)
     return "–" if math.isnan(value) else f"{value:.0f}" if value >= 1000 else f"{value:.3g}"
+
+
+def grid() -> str:
+    """The grid in short: ranges of the ratios over its sizes."""
+    record = json.loads((RESULTS / "grid.json").read_text())
+    rows: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for row in record["sections"]["grid"]:
+        rows.setdefault((row["phase"], row["model"]), []).append(row)
+    lines = []
+    for (phase, model), found in rows.items():
+        faster = [row["vbll/ours"] for row in found if not math.isnan(row["vbll/ours"])]
+        slower = [row["ours/linear"] for row in found]
+        span = [
+            f"{number(min(values))} – {number(statistics.median(values))} – {number(max(values))}"
+            for values in (faster, slower)
+        ]
+        lines.append([f"{phase}, {model}", str(len(found)), str(len(faster)), *span])
+    names = ["step", "sizes", "of them `vbll` can", "`vbll` / ours", "ours / `nn.Linear`"]
+    return f"{table(names, lines)}\n\n{provenance(record)}"
 
 
 def softmax() -> str:
@@ -179,8 +199,8 @@ def seeds() -> str:
     names = ["seeds", "one by one", "together", "faster", "without tracing", "target"]
     epochs = record["sections"]["seeds"][0]["epochs"]
     about = (
-        f"The paper's network with two layers of 50 units, batch 32, {epochs} epochs of 720 examples, "
-        "processor time, by `benchmarks/seeds.py`."
+        f"The paper's network with two layers of 50 units, batch 32, {epochs} epochs of 720 "
+        "examples, processor time, by `benchmarks/seeds.py`."
     )
     return f"{table(names, rows)}\n\n{about} {provenance(record)}"
 
@@ -218,6 +238,7 @@ TABLES: dict[Path, Tables] = {
         "scaling": partial(section, "scaling"),
         "backbone": partial(section, "backbone"),
         "cancellation": partial(section, "cancellation"),
+        "grid": grid,
         "profile": partial(section, "profile", "profile.json"),
     },
     ROOT / "docs" / "choosing.md": {

@@ -131,13 +131,20 @@ ERRORS: list[tuple[str, list[Callable[[], object]], type[Exception], str]] = [
             lambda: discriminative()(features(), LABELS - 1),
             lambda: generative()(features(), LABELS + 1),
             lambda: generative()(features(), LABELS - 1),
-            lambda: generative().observe(LABELS + 1),
-            lambda: generative().observe(LABELS - 1),
-            lambda: generative().fit_exact(features(), LABELS - 1),
             lambda: generative()(features()).log_prob(LABELS + 1),
         ],
         Exception,
         "out of (range|bounds)",
+    ),
+    (
+        "the same where labels are counted or solved for",
+        [
+            lambda: generative().observe(LABELS + 1),
+            lambda: generative().observe(LABELS - 1),
+            lambda: generative().fit_exact(features(), LABELS - 1),
+        ],
+        ValueError,
+        "class labels must lie in 0 … 2",
     ),
     (
         "the loss of an empty batch",

@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.distributions import Categorical, Independent, MixtureSameFamily, Normal
 from torch.distributions import MultivariateNormal as Joint
 from torch.testing import assert_close
 from torch.utils import _pytree as pytree
 
+import lastlayer as ll
 from lastlayer.predictive import (
     ClassMixturePredictive,
     DiscriminativePredictive,
@@ -414,3 +415,12 @@ def test_what_cannot_be_mixed_is_said(generator: torch.Generator) -> None:
         predictive.log_prob(torch.zeros(B))
     with pytest.raises(ValueError, match="num_samples must be an integer"):
         predictive.entropy(num_samples=0)
+
+
+def test_epistemic_variance_of_classes_is_that_of_the_logits_before_the_softmax() -> None:
+    network = ll.Network(
+        ll.make_variational(nn.Linear(2, 4)), ll.DiscriminativeClassification(4, 3, num_data=5)
+    )
+    mixture = network(torch.randn(6, 2))
+    assert_close(mixture.epistemic_variance, mixture.before_softmax().epistemic_variance)
+    assert (mixture.epistemic_variance > mixture.components.epistemic_variance.amin(-2)).all()

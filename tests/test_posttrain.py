@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from safetensors.torch import load_model, save_model
 from torch import Tensor, nn
+from torch.testing import assert_close
 from torch.utils.data import DataLoader, TensorDataset
 
 import lastlayer as ll
@@ -401,3 +402,36 @@ def test_single_precision_stays_single_and_half_precision_is_solved(
         assert network.head.mean.dtype == dtype
         probs = network(data[0]).probs().double()
         assert (probs - expected).abs().max() < error
+
+
+@pytest.mark.parametrize(("scale", "offset"), [(1e-3, 0.0), (1.0, 500.0), (1e3, 0.0)])
+def test_regression_does_not_depend_on_the_units_of_the_targets(
+    scale: float, offset: float, generator: torch.Generator
+) -> None:
+    inputs = torch.randn(60, 2, generator=generator)
+    target = inputs.sin().sum(-1, keepdim=True) + 0.1 * torch.randn(60, 1, generator=generator)
+    last = nn.Linear(8, 1)
+    network = nn.Sequential(nn.Linear(2, 8), nn.Tanh(), last)
+    other_last = copy.deepcopy(last)
+    with torch.no_grad():
+        other_last.weight.mul_(scale)
+        other_last.bias.mul_(scale).add_(offset)
+    other = nn.Sequential(*network[:2], other_last)
+    expected = ll.posttrain(network, (inputs, target), "regression")(inputs)
+    actual = ll.posttrain(other, (inputs, scale * target + offset), "regression")(inputs)
+    assert_close(actual.mean, scale * expected.mean + offset, rtol=1e-6, atol=1e-6 * scale)
+    assert_close(actual.variance, scale**2 * expected.variance, rtol=1e-5, atol=0)
+
+
+def test_labels_out_of_range_are_named() -> None:
+    network = nn.Sequential(nn.Linear(2, 3))
+    for head in ("discriminative", "generative"):
+        with pytest.raises(ValueError, match="class labels must lie in 0 … 2"):
+            ll.posttrain(network, (torch.randn(9, 2), torch.arange(9) % 4), head)
+
+
+def test_large_features_come_to_an_end() -> None:
+    network = nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 3)).float()
+    inputs = 1e4 * torch.randn(60, 4, dtype=torch.float32)
+    for covariance in ("dense", "diagonal", "shared"):
+        ll.posttrain(network, (inputs, torch.arange(60) % 3), covariance=covariance)

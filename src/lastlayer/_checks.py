@@ -98,7 +98,9 @@ def check_labels(target: Tensor, batch_shape: torch.Size) -> Tensor:
             "(probabilities.argmax(-1), or target.long() if they are whole numbers)"
         )
     if target.shape != batch_shape:
-        hint = "; squeeze the last dimension" if target.shape[:-1] == batch_shape else ""
+        extra = target.shape[-1] if target.shape[:-1] == batch_shape else 0
+        hint = "; squeeze the last dimension" if extra == 1 else ""
+        hint = "; pass indices, target.argmax(-1)" if extra > 1 else hint
         raise ValueError(
             f"class labels must have shape {tuple(batch_shape)}, one index per example, "
             f"got {tuple(target.shape)}{hint}"
@@ -137,10 +139,19 @@ def check_weight(weight: Tensor, batch_shape: torch.Size, num_outputs: int | Non
     )
 
 
+def check_range(target: Tensor, num_classes: int) -> None:
+    """Raise for labels that are none of the classes; for what runs outside `forward`."""
+    if target.numel() and not bool(((target >= 0) & (target < num_classes)).all()):
+        raise ValueError(
+            f"class labels must lie in 0 … {num_classes - 1}, got values from "
+            f"{int(target.min())} to {int(target.max())}; give examples to be ignored weight zero"
+        )
+
+
 def check_weights(weight: Tensor) -> None:
-    """Raise if a weight of an exact fit is NaN, infinite or negative."""
+    """Raise if a weight is NaN, infinite or negative; for what runs outside `forward`."""
     if not bool((weight.isfinite() & (weight >= 0)).all()):
-        raise ValueError("weights of an exact fit must be finite and not negative")
+        raise ValueError("weights must be finite and not negative")
 
 
 def check_finite(name: str, tensor: Tensor) -> None:

@@ -226,7 +226,7 @@ class ConformalSets(_Conformal):
 
     def forward(self, predictive: Any, generator: torch.Generator | None = None) -> Tensor:
         """Whether each class is in the set, (*batch, K), boolean."""
-        return self._class_scores(predictive, generator) <= self.threshold
+        return ~(self._class_scores(predictive, generator) > self.threshold)  # NaN is in all
 
     def _scores(self, predictive: Any, target: Tensor, generator: torch.Generator | None) -> Tensor:
         scores = self._class_scores(predictive, generator)

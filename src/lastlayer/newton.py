@@ -126,6 +126,9 @@ def look(head: DiscriminativeClassification, data: Examples, kind: str, fixed: b
     for features, target, weight in data.chunks(head):
         loss, probs, slope, quadratic = _slopes(head, features, target, weight)
         total += loss
+        # double: what is left of large features after the subtraction of outer has few digits
+        features, probs, slope = features.double(), probs.double(), slope.double()
+        weight, quadratic = weight.double(), quadratic.double()
         weighted = probs * weight[:, None]
         error = weighted.scatter_add(1, target[:, None], -weight[:, None])
         gradient += error.mT @ features
@@ -216,11 +219,16 @@ def _solve(curvature: Tensor, vector: Tensor) -> Tensor:
     """Curvature⁻¹ vector, with as much added to the diagonal as makes it positive definite."""
     common = curvature.shape[:2] == (1, vector.shape[-1])  # one matrix for all classes
     right = vector.mT.unsqueeze(0) if common else vector.reshape(len(curvature), -1, 1)
-    scale, extra = curvature.diagonal(dim1=-2, dim2=-1).mean(), 0.0
+    largest = curvature.diagonal(dim1=-2, dim2=-1).abs().amax()
     factor, info = torch.linalg.cholesky_ex(curvature)
+    extra = 1e-9
     while bool(info.any()):  # rounding: the features are far larger than the prior is narrow
-        extra = max(10 * extra, 1e-9)
-        factor, info = torch.linalg.cholesky_ex(curvature + extra * scale * eye_like(curvature))
+        if extra > 1e3:
+            raise FloatingPointError(
+                "the curvature of the loss overflows: features are too large; scale them down"
+            )
+        factor, info = torch.linalg.cholesky_ex(curvature + extra * largest * eye_like(curvature))
+        extra *= 10
     solved = torch.cholesky_solve(right, factor)
     return solved[0].mT if common else solved.reshape(vector.shape)
 

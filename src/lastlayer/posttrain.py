@@ -19,8 +19,10 @@ from .heads import DiscriminativeClassification, GenerativeClassification, Head,
 from .heads._conjugate import ConjugateHead
 from .last_layer import find_last_layer
 from .network import Network
+from .priors import Prior
 from .solvers import fit_discriminative
 
+ROWS = 65536  # of features, in one look at the residuals
 HEADS: dict[str, Callable[..., Head]] = {
     "regression": Regression,
     "discriminative": DiscriminativeClassification,
@@ -51,6 +53,10 @@ def posttrain(
     with their noise; discriminative heads, which start at the trained weights and bias, by
     `fit_discriminative`. A head without a bias starts at the weights alone; a layer with one
     output, the logit of a yes/no question, becomes two classes.
+
+    "regression" without a `prior` has one in the units of the targets: its variance is the mean
+    square of the trained weights, the scale of its noise that of the network's residuals, and the
+    bias is expected near the trained one.
 
     Args:
         model: a network that takes the inputs of the data as its one argument.
@@ -99,9 +105,13 @@ def posttrain(
             max_memory_bytes=max_memory_bytes,
             progress=progress,
         )
+        offset = None
+        if head == "regression" and "prior" not in options:
+            options = {**options, "prior": _prior_of(site.module, cached)}
+            offset = site.module.bias
         made = _make(head, site.module, len(cached.features), options)
         _start(made, site.module)
-        _fit(made, cached, max_passes, tolerance, max_memory_bytes, progress)
+        _fit(made, cached, offset, max_passes, tolerance, max_memory_bytes, progress)
     except BaseException:
         _exchange(model, stand_in, site.module)  # whole again, if it is not a copy
         raise
@@ -170,9 +180,27 @@ def _start(head: Head, layer: nn.Linear) -> None:
     head.mean.copy_(weight[:, : head.width])
 
 
+@torch.no_grad()
+def _prior_of(layer: nn.Linear, cached: Features) -> Prior:
+    """A prior in the units of the targets: as wide as the trained weights and their residuals."""
+    squares = count = 0.0
+    for start in range(0, len(cached.features), ROWS):
+        rows = slice(start, start + ROWS)
+        output = layer(cached.features[rows].to(layer.weight.device)).double().cpu()
+        error = output - cached.target[rows].reshape(output.shape).double()
+        weight = torch.ones_like(error)
+        if cached.weight is not None:
+            weight = (cached.weight[rows] != 0).double().reshape(len(error), -1).expand_as(error)
+        squares += float(error.square().where(weight != 0, 0.0).sum())
+        count += float(weight.sum())
+    variance = float(layer.weight.double().square().mean())
+    return Prior(variance=max(variance, 1e-12), noise_scale=max(squares / max(count, 1), 1e-12))
+
+
 def _fit(
     head: Head,
     cached: Features,
+    offset: Tensor | None,
     max_passes: int,
     tolerance: float,
     max_memory_bytes: int,
@@ -200,5 +228,11 @@ def _fit(
         )
     device = head.mean.device
     head.to(cached.features.device)  # main memory: the cache may be larger than the device's
-    head.fit_exact(*cached, estimate_noise=True)
+    if offset is None or not head.bias:
+        head.fit_exact(*cached, estimate_noise=True)
+    else:  # the prior of the bias is about the trained one
+        offset = offset.detach().to(cached.target)
+        head.fit_exact(cached.features, cached.target - offset, cached.weight, estimate_noise=True)
+        with torch.no_grad():
+            head.mean[:, -1] += offset
     head.to(device)

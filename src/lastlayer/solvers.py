@@ -9,7 +9,14 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from ._checks import check_count, check_labels, check_positive, check_weight, check_weights
+from ._checks import (
+    check_count,
+    check_labels,
+    check_positive,
+    check_range,
+    check_weight,
+    check_weights,
+)
 from .heads import DiscriminativeClassification
 from .newton import NUM_PAIRS, Examples, look, newton
 
@@ -94,6 +101,7 @@ def _examples(
         weights = check_weight(weight, batch_shape, None).flatten()
         check_weights(weights)
         labels = labels.where(weights != 0, 0)  # ignored, whatever it is
+    check_range(labels, head.num_outputs)
     return Examples(features.reshape(-1, head.num_features), labels, weights)
 
 

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
-from .._checks import check_positive, check_weight
+from .._checks import check_positive, check_range, check_weight, check_weights
 from ..data import Data
 from ..predictive import DiscriminativePredictive, GenerativePredictive
 from ..streaming import labelled
@@ -61,10 +61,16 @@ class TemperatureScaling(nn.Module):
         Returns:
             Itself.
         """
-        held_out = [
-            (predictive.detach().to(torch.float64), target, weight)
-            for predictive, target, weight in labelled(model, data, batch_size, progress)
-        ]
+        held_out = []
+        for predictive, target, weight in labelled(model, data, batch_size, progress):
+            if weight is not None:
+                weight = check_weight(weight, target.shape, None)
+                check_weights(weight)
+                target = target.where(weight != 0, 0)  # ignored, whatever it is
+            check_range(target, predictive.probs().shape[-1])
+            held_out.append((predictive.detach().to(torch.float64), target, weight))
+        if not any(weight is None or bool(weight.any()) for *_, weight in held_out):
+            raise ValueError("the weights of the held-out data are all zero")
 
         def slope(log_temperature: float) -> float:
             total = 0.0
@@ -72,9 +78,6 @@ class TemperatureScaling(nn.Module):
                 point = torch.tensor(
                     log_temperature, dtype=torch.float64, device=target.device, requires_grad=True
                 )
-                if weight is not None:
-                    weight = check_weight(weight, target.shape, None)
-                    target = target.where(weight != 0, 0)  # ignored, whatever it is
                 with torch.enable_grad():
                     loss = -at_temperature(predictive, point.exp()).log_prob(target)
                     loss = loss if weight is None else loss * weight

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
-from .._checks import check_count, check_target, check_weight
+from .._checks import check_count, check_target, check_weight, check_weights
 from ..data import Data
 from ..predictive import GaussianPredictive, MultivariateGaussianPredictive
 from ..streaming import labelled
@@ -138,6 +138,7 @@ def _squares(predictive: Any, target: Tensor, weight: Tensor | None) -> tuple[Te
             f"{tuple(shape)}, got {tuple(weight.shape)}"
         )
     weights = check_weight(weight, shape, mean.shape[-1]).to(error)
+    check_weights(weights)
     error = error.where(weights != 0, 0)
     if not joint:
         terms = weights * error.square() / predictive.variance

@@ -16,6 +16,7 @@ from .._checks import (
     check_finite,
     check_labels,
     check_positive,
+    check_range,
     check_weight,
     check_weights,
 )
@@ -131,6 +132,7 @@ class GenerativeClassification(ConjugateHead):
             weight = torch.ones(target.shape, device=target.device)
         weight = check_weight(weight, target.shape, None).to(counts)
         target = target.where(weight != 0, 0)
+        check_range(target, self.num_outputs)
         self.concentration.add_(counts.index_add(0, target.flatten(), weight.flatten()))
 
     # ------------------------------------------------------------------------- two calls
@@ -198,6 +200,7 @@ class GenerativeClassification(ConjugateHead):
             weights = check_weight(weight, batch_shape, None).double().flatten()
             check_weights(weights)
             target = target.where(weights != 0, 0)  # ignored, whatever it is
+        check_range(target, self.num_outputs)
         return exact.class_statistics(flat, target, weights, self.num_outputs)
 
     def _information(self, data: ClassStatistics) -> tuple[Tensor, Tensor]:

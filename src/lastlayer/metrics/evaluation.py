@@ -36,8 +36,8 @@ def evaluate(
 
     Returns:
         `nll`, `rmse`, `crps` and for every level `coverage_0.9` and `width_0.9` for regression;
-        `nll`, `accuracy`, `brier`, `ece` and `adaptive_ece` for classification. NaN where a
-        prediction is.
+        `nll`, `accuracy`, `brier`, `ece` and `adaptive_ece` for classification. With a
+        prediction that is NaN all are but accuracy and coverage, which count it as wrong.
     """
     metric: RegressionMetrics | ClassificationMetrics | None = None
     for predictive, target, weight in labelled(model, data, batch_size, progress):

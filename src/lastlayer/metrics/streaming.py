@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torchmetrics import Metric
 
-from .._checks import check_count, check_labels, check_target
+from .._checks import check_count, check_labels, check_range, check_target
 from ..predictive import GaussianPredictive
 from .reliability import (
     LEVELS,
@@ -209,12 +209,3 @@ class ClassificationMetrics(_Sums):
         """Confidence and accuracy in bins of equal width, over all processes."""
         with self.sync_context():
             return bins_from_sums(self.bins)
-
-
-def check_range(target: Tensor, num_classes: int) -> None:
-    """Raise for labels that are none of the classes."""
-    if target.numel() and not bool(((target >= 0) & (target < num_classes)).all()):
-        raise ValueError(
-            f"class labels must lie in 0 … {num_classes - 1}, got values from "
-            f"{int(target.min())} to {int(target.max())}; give examples to be ignored weight zero"
-        )

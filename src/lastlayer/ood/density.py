@@ -14,6 +14,7 @@ from .._checks import (
     check_features,
     check_finite,
     check_labels,
+    check_range,
     check_weight,
     check_weights,
 )
@@ -200,11 +201,7 @@ class FeatureDensity(nn.Module):
         labels = check_labels(target, features.shape[:-1])
         if weight is not None:
             labels = labels.where(check_weight(weight, labels.shape, None) != 0, 0)
-        if bool(((labels < 0) | (labels >= self.num_classes)).any()):
-            raise ValueError(
-                f"class labels must lie in 0 … {self.num_classes - 1}, got values from "
-                f"{int(labels.min())} to {int(labels.max())}"
-            )
+        check_range(labels, self.num_classes)
         return labels.flatten()
 
     @torch.no_grad()

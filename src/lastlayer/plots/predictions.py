@@ -12,6 +12,8 @@ from matplotlib.colors import LinearSegmentedColormap
 from torch import Tensor
 
 from .._checks import check_target
+from ..ood import feature_density as feature_score
+from ..streaming import frozen
 from ._canvas import (
     AMBER,
     BLUE,
@@ -109,8 +111,9 @@ def feature_density(
     beyond = margin * (high - low)
     across, up = np.linspace(low - beyond, high + beyond, resolution).T
     plane = torch.from_numpy(np.stack(np.meshgrid(across, up), -1).reshape(-1, 2)).to(inputs)
-    found = model(plane)
-    density = as_array(found if isinstance(found, Tensor) else found.log_density())
+    with frozen(model):
+        found = model(plane)
+    density = as_array(found if isinstance(found, Tensor) else -feature_score(found))
     below = np.maximum(density - density.max(), -depth).reshape(resolution, resolution)
     ax = make_axes(ax, "x₁", "x₂")
     colours = LinearSegmentedColormap.from_list("density", ["white", SKY, BLUE, NIGHT])

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -234,6 +235,11 @@ class ClassMixturePredictive(_Classes):
                 "use a generative head"
             )
         return _log_mean_exp(self.components.log_density())
+
+    @property
+    def epistemic_variance(self) -> Tensor:
+        """Variance of the logits due to all weights, of discriminative components, (*batch, K)."""
+        return cast(Any, self.before_softmax()).epistemic_variance
 
     def before_softmax(self) -> DiscriminativePredictive | GenerativePredictive:
         """Average over features before the softmax instead (paper, appendix B).
