@@ -90,7 +90,9 @@ def grid() -> str:
         faster = [row["vbll/ours"] for row in found if not math.isnan(row["vbll/ours"])]
         slower = [row["ours/linear"] for row in found]
         span = [
-            f"{number(min(values))} – {number(statistics.median(values))} – {number(max(values))}"
+            " – ".join(number(pick(values)) for pick in (min, statistics.median, max))
+            if values
+            else ""
             for values in (faster, slower)
         ]
         lines.append([f"{phase}, {model}", str(len(found)), str(len(faster)), *span])

@@ -416,7 +416,7 @@ def test_regression_does_not_depend_on_the_units_of_the_targets(
     with torch.no_grad():
         other_last.weight.mul_(scale)
         other_last.bias.mul_(scale).add_(offset)
-    other = nn.Sequential(*network[:2], other_last)
+    other = nn.Sequential(network[0], network[1], other_last)
     expected = ll.posttrain(network, (inputs, target), "regression")(inputs)
     actual = ll.posttrain(other, (inputs, scale * target + offset), "regression")(inputs)
     assert_close(actual.mean, scale * expected.mean + offset, rtol=1e-6, atol=1e-6 * scale)
