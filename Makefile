@@ -22,10 +22,11 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1#\2/p' Makefile | awk -F'#' '{ printf "%-15s%s\n", $$1, $$2 }'
 
-# One thread: the tests' tensors are small, and threads that wait for each other cost more than they do.
+# A process for each core, with one thread each: the tests' tensors are small, and threads that wait
+# for each other cost more than they do.
 test: export OMP_NUM_THREADS := 1
 test: lint ## check format, lint, types, and run the tests
-	$(PYTHON) -m pytest $(PYTEST_FLAGS)
+	$(PYTHON) -m pytest --numprocesses auto $(PYTEST_FLAGS)
 
 demo: $(VENV)/installed ## run the demonstration
 	$(PYTHON) examples/demo.py

@@ -48,7 +48,8 @@ def test_posttraining_benchmark_counts_passes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     record = tmp_path / "posttrain.json"
-    monkeypatch.setattr("sys.argv", ["posttrain.py", "--quick", "--json", str(record)])
+    arguments = ["posttrain.py", "--quick", "--covariances", "diagonal", "--bounds", "jensen"]
+    monkeypatch.setattr("sys.argv", [*arguments, "--json", str(record)])
     posttrain.main()
     rows = json.loads(record.read_text())["sections"]["passes"]
     assert all(1 <= row["passes, ours"] <= 50 for row in rows)
