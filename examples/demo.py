@@ -1,6 +1,6 @@
 """Both panels of the paper's figure 1: a cubic with a gap, and two half-moons.
 
-    python examples/demo.py            # `make demo`; about 40 s on one core
+    python examples/demo.py            # `make demo`; about a minute on one core
     python examples/demo.py --quick    # a tenth of the epochs, to see that everything works
 
 The cubic is drawn twice, with variational features as in the paper and with a plain network.

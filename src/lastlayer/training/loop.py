@@ -185,7 +185,8 @@ class Loop:
                 "very large values, lower learning_rate, or lower clip"
             )
             if len(self.trainees) == 1:
-                raise FloatingPointError(f"{message}. The model has its best weights so far")
+                kept = "The model has its best weights so far, or without validation its first"
+                raise FloatingPointError(f"{message}. {kept}")
             warnings.warn(f"model {at} stopped: {message}", stacklevel=2)
             trainee.failed = True
 
