@@ -29,7 +29,7 @@ test: lint ## check format, lint, types, and run the tests
 	$(PYTHON) -m pytest --numprocesses auto $(PYTEST_FLAGS)
 
 demo: $(VENV)/installed ## run the demonstration
-	$(PYTHON) examples/demo.py
+	$(PYTHON) -m experiments.toy
 
 format: $(VENV)/installed ## format the code and repair what the linter can
 	$(PYTHON) -m ruff format .

@@ -1,10 +1,10 @@
-"""Calibration after training: one temperature, or one factor per variance, from held-out data.
+"""Calibration after training: a temperature, factors on variances, or tails, from held-out data.
 
     scaling = TemperatureScaling().fit(model, held_out)
     model = Calibrated(model, scaling)  # model(x) predicts as before
 
-A scaling maps predictives to predictives of the same kind, changes no weight of the model, and
-is a module with one buffer: saved and moved like any other.
+A scaling maps predictives to predictives, changes no weight of the model, and is a module with a
+buffer or two: saved and moved like any other.
 """
 
 from typing import Any
@@ -12,10 +12,11 @@ from typing import Any
 from torch import nn
 
 from ..streaming import predictions
+from .tails import TailScaling
 from .temperature import TemperatureScaling
 from .variance import VarianceScaling
 
-__all__ = ["Calibrated", "TemperatureScaling", "VarianceScaling", "predictions"]
+__all__ = ["Calibrated", "TailScaling", "TemperatureScaling", "VarianceScaling", "predictions"]
 
 
 class Calibrated(nn.Module):
@@ -23,7 +24,7 @@ class Calibrated(nn.Module):
 
     Args:
         model: whatever returns a predictive.
-        scaling: a `TemperatureScaling` or `VarianceScaling`, or any map of predictives.
+        scaling: one of this module, or any other map of predictives.
     """
 
     def __init__(self, model: nn.Module, scaling: nn.Module) -> None:

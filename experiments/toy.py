@@ -1,7 +1,11 @@
 """Both panels of the paper's figure 1: a cubic with a gap, and two half-moons.
 
-    python examples/demo.py            # `make demo`; about a minute on one core
-    python examples/demo.py --quick    # a tenth of the epochs, to see that everything works
+    python -m experiments.toy            # `make demo`; about a minute on one core
+    python -m experiments.toy --quick    # a tenth of the epochs, to see that everything works
+
+Figures and a record of their numbers go to demo-output; those of the repository are made by
+
+    python -m experiments.toy --output results/toy
 
 The cubic is drawn twice, with variational features as in the paper and with a plain network.
 Settings are those of the paper's appendix D, with these differences:
@@ -27,10 +31,11 @@ Settings are those of the paper's appendix D, with these differences:
 from __future__ import annotations
 
 import argparse
+import json
 import math
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -42,12 +47,15 @@ from matplotlib.figure import Figure
 from torch import Tensor, nn
 
 import lastlayer as ll
+from benchmarks.report import environment
 
 Pair = tuple[Tensor, Tensor]
 
 
 @dataclass(frozen=True)
 class Cubic:
+    """Settings of the left panel."""
+
     num_data: int = 100  # paper, appendix D, as all here but three; the caption of figure 1 says 50
     noise: float = 0.1  # standard deviation
     coefficient: float = 1 / 32  # not in the paper; y(4) = 2, so curve and noise are both visible
@@ -69,6 +77,8 @@ class Cubic:
 
 @dataclass(frozen=True)
 class Moons:
+    """Settings of the right panel."""
+
     num_data: int = 1000  # paper, appendix D, as all here but three
     noise: float = 0.2  # standard deviation
     width: int = 128
@@ -180,6 +190,7 @@ class Residual(nn.Linear):
     """A hidden layer, added to its input."""
 
     def forward(self, x: Tensor) -> Tensor:
+        """From (*batch, width) to the same shape."""
         return x + nn.functional.elu(super().forward(x))
 
 
@@ -223,6 +234,7 @@ STYLE |= {"axes.titlelocation": "left", "axes.titleweight": "bold", "axes.titles
 
 @mpl.rc_context(STYLE)
 def plot_cubic(path: Path, data: Pair, truth: Pair, prediction: Any, draws: list[Tensor]) -> None:
+    """Draw mean, bands and draws of the weights over the data."""
     grid, mean = truth[0], prediction.mean.squeeze(-1)
     figure = Figure(figsize=(7.2, 4.4), layout="constrained")
     axes = figure.subplots()
@@ -256,6 +268,7 @@ def plot_cubic(path: Path, data: Pair, truth: Pair, prediction: Any, draws: list
 def plot_moons(
     path: Path, data: Pair, across: Tensor, up: Tensor, class_log_density: Tensor, total: Tensor
 ) -> None:
+    """Draw the difference of the class densities, and rings of the density of the features."""
     x, y = data
     plane = across.numpy(), up.numpy()
     figure = Figure(figsize=(7.2, 5.4), layout="constrained")
@@ -274,16 +287,17 @@ def plot_moons(
     axes.text(-3.1, -2.5, "nats from\nthe peak of\nlog p(φ(x))", color=GREY, size=9)
     axes.set(aspect="equal", xlabel="x₁", ylabel="x₂")
     axes.set_title("Half-moons: p(φ(x) | y = 1) − p(φ(x) | y = 0), rescaled")
-    figure.savefig(path, dpi=160)
+    figure.savefig(path, dpi=125)  # shades do not compress well
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
+    """Run from the command line."""
     parser = argparse.ArgumentParser(
         description="Train a regression head on a cubic with a gap and a generative head on "
         "half-moons, draw both panels of the paper's figure 1 and print what they show. "
         "All settings, each with its source, are the first lines of this file."
     )
-    where = "folder to write the figures to (%(default)s)"
+    where = "folder to write figures and record to (%(default)s)"
     parser.add_argument("--output", type=Path, default="demo-output", metavar="DIR", help=where)
     scale = "multiplies the paper's 1000 (cubic) and 100 (moons) epochs (%(default)s)"
     parser.add_argument("--epochs-scale", type=float, default=1.0, metavar="X", help=scale)
@@ -292,17 +306,24 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     torch.set_num_threads(1)  # the tensors are small: threads would wait for each other
     options.output.mkdir(parents=True, exist_ok=True)
+    figures = []
 
     def report(name: str, shows: str, run: Any, config: Cubic | Moons) -> None:
         path, start = options.output / name, time.perf_counter()
-        numbers = run(path, max(1, round(config.epochs * options.epochs_scale)), config)
-        print(f"\n{path} ({time.perf_counter() - start:.0f} s): {shows}")
+        epochs = max(1, round(config.epochs * options.epochs_scale))
+        numbers = run(path, epochs, config)
+        seconds = time.perf_counter() - start
+        settings = asdict(config) | {"epochs": epochs}
+        figures.append({"figure": name, "config": settings, "metrics": numbers, "seconds": seconds})
+        print(f"\n{path} ({seconds:.0f} s): {shows}")
         print(*(f"  {fact:49} {value:9.3f}" for fact, value in numbers.items()), sep="\n")
 
     shows = "mean, 95 % bands and draws of the weights, with "
     report("cubic-variational.png", shows + "variational features", run_cubic, Cubic())
     report("cubic.png", shows + "a plain network", run_cubic, Cubic(variational=False))
     report("moons.png", "difference of the class densities, with the data", run_moons, Moons())
+    record = {"figures": figures, "versions": environment()}
+    (options.output / "toy.json").write_text(json.dumps(record, indent=1) + "\n")
     print(
         "\nIn the gap it is the last layer that widens: draws of the features agree there."
         "\nFar beyond the data the truth leaves the band: ReLU features go on in straight lines."

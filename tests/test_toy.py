@@ -1,5 +1,6 @@
-"""The demonstration, with few epochs."""
+"""The paper's figure 1, which is the demonstration, with few epochs."""
 
+import json
 import math
 from pathlib import Path
 
@@ -7,7 +8,7 @@ import pytest
 
 pytest.importorskip("matplotlib", reason="the demo draws; install lastlayer[plots]")
 
-from examples.demo import Cubic, Moons, main, run_cubic, run_moons
+from experiments.toy import Cubic, Moons, main, run_cubic, run_moons
 
 
 def size_of_png(path: Path) -> tuple[int, int]:
@@ -46,7 +47,7 @@ def test_variational_features_without_variance_and_divergence_are_the_plain_netw
 
 def test_moons_are_told_apart_and_far_points_are_unlikely(tmp_path: Path):
     numbers = run_moons(tmp_path / "moons.png", 5, Moons())
-    assert size_of_png(tmp_path / "moons.png") == (1152, 864)
+    assert size_of_png(tmp_path / "moons.png") == (900, 675)
     assert all(math.isfinite(value) for value in numbers.values())
     assert numbers["loss, last epoch"] < numbers["loss, first epoch"]
     assert numbers["test accuracy"] > 0.8
@@ -61,3 +62,11 @@ def test_command_prints_where_the_figures_are(tmp_path: Path, capsys: pytest.Cap
     for name in ("cubic-variational.png", "cubic.png", "moons.png"):
         assert str(folder / name) in printed
         assert (folder / name).stat().st_size > 10_000
+    record = json.loads((folder / "toy.json").read_text())
+    figures = {figure["figure"]: figure for figure in record["figures"]}
+    assert list(figures) == ["cubic-variational.png", "cubic.png", "moons.png"]
+    assert figures["cubic.png"]["config"]["epochs"] == 2
+    assert not figures["cubic.png"]["config"]["variational"]
+    accuracy = figures["moons.png"]["metrics"]["test accuracy"]
+    assert f"{accuracy:9.3f}" in printed
+    assert {"time", "torch", "lastlayer"} <= set(record["versions"])

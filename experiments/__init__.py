@@ -1,0 +1,1 @@
+"""The paper's experiments and their baselines; `python -m experiments` lists them."""

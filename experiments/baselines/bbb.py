@@ -1,0 +1,61 @@
+"""BBB: Gaussian posteriors of all weights, by Bayes by backprop (Blundell et al., 2015)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+import lastlayer as ll
+
+from ..backbones import mlp
+from ..datasets.uci import Split
+from ..method import AnyMethod, Method
+
+
+@dataclass(frozen=True, kw_only=True)
+class Variational(Method):
+    """What BBB and VBLL BBB have in common."""
+
+    single_pass: ClassVar[bool] = False
+    num_seeds: ClassVar[int] = 10  # paper, appendix D
+
+    num_prediction_samples: int = 10  # paper, appendix D
+    validate_every: int = 100  # paper, appendix D
+    patience: int | None = 1000  # not in the paper; of at most 10,000 epochs
+    weight_decay: float = 0.0  # weights have priors: N(0, 4/√n_in), paper, appendix D
+
+    @classmethod
+    def for_dataset(cls: type[AnyMethod], dataset: str, **changes: Any) -> AnyMethod:
+        """The same number of epochs for all."""
+        return super().for_dataset(dataset, **{"epochs": 10_000} | changes)  # paper, appendix D
+
+
+@dataclass(frozen=True, kw_only=True)
+class BBB(Variational):
+    """The prior N(0, 4/√n_in) for every weight; the noise variance is learned."""
+
+    label = "BBB"
+
+    def make(self, split: Split) -> BayesianNetwork:
+        """The network with all its layers variational."""
+        return BayesianNetwork(split.num_inputs, split.num_data, self.num_prediction_samples)
+
+
+class BayesianNetwork(mlp.GaussianNetwork):
+    """Predicts an equal mixture over draws of the weights."""
+
+    def __init__(self, num_inputs: int, num_data: int, num_prediction_samples: int) -> None:
+        super().__init__(ll.make_variational(mlp.regressor(num_inputs)))
+        self.num_data, self.num_prediction_samples = num_data, num_prediction_samples
+
+    def forward(self, inputs: Tensor, target: Tensor | None = None) -> Tensor | ll.Predictive:
+        """The predictive, or with a target the negative ELBO per example, from one draw."""
+        if target is not None:
+            nll = super().forward(inputs, target)
+            assert isinstance(nll, Tensor)
+            return nll + ll.variational.kl(self) / self.num_data
+        repeated = torch.stack([inputs] * self.num_prediction_samples, -2)  # (*batch, S, N)
+        return ll.predictive.mix(self.predictive(self.network(repeated)))

@@ -1,0 +1,30 @@
+"""The methods of the tables by name."""
+
+from __future__ import annotations
+
+from .baselines.bbb import BBB
+from .baselines.dropout import Dropout
+from .baselines.ensemble import Ensemble
+from .baselines.gbll import GBLL
+from .baselines.gp import GP
+from .baselines.ldgbll import LDGBLL
+from .baselines.map import MAP
+from .baselines.ours import Ours
+from .baselines.swag import SWAG
+from .baselines.vbll import VBLL
+from .baselines.vbll_bbb import VBLLBBB
+from .method import Method
+
+METHODS: dict[str, type[Method]] = {
+    "ours": Ours,
+    "vbll": VBLL,
+    "gbll": GBLL,
+    "ldgbll": LDGBLL,
+    "map": MAP,
+    "gp": GP,
+    "dropout": Dropout,
+    "ensemble": Ensemble,
+    "swag": SWAG,
+    "bbb": BBB,
+    "vbll_bbb": VBLLBBB,
+}

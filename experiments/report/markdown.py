@@ -1,0 +1,67 @@
+"""Numbers, tables and lists as GitHub's Markdown."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+
+from ..published import Estimate
+
+BLANK = "–"  # nothing there
+NARROW = "\u00a0"  # a space at which a cell does not break
+
+
+def name(dataset: str) -> str:
+    """As it stands in tables."""
+    return dataset.capitalize()
+
+
+def show(cell: Estimate | None, digits: int = 2, bold: bool = False) -> str:
+    """Mean ± standard error; NaN is shown, and a single run has no standard error."""
+    if cell is None:
+        return BLANK
+    text = f"{cell.mean:.{digits}f}"
+    if not math.isnan(cell.stderr):
+        text += f"{NARROW}±{NARROW}{cell.stderr:.{digits}f}"
+    return f"**{text}**" if bold else text
+
+
+def digits_of(cell: Estimate) -> int:
+    """Two, or three where the paper prints three."""
+    return 2 if round(cell.mean, 2) == cell.mean else 3
+
+
+def signed(value: float, digits: int = 1) -> str:
+    """With its sign, except zero."""
+    text = f"{value:+.{digits}f}".replace("-", "−").replace("inf", "∞")
+    return text[1:] if math.isnan(value) or not text.strip("+−0.") else text
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[str]], num_names: int = 1) -> str:
+    """Pipes in columns: first names, to the left, then numbers; short rows are filled up."""
+    lines = [[*row, *[""] * (len(header) - len(row))] for row in [header, *rows]]
+    widths = [max(3, *(len(line[column]) for line in lines)) for column in range(len(header))]
+    rules = ["-" * (width - 1) for width in widths]
+    lines.insert(1, [f":{r}" if i < num_names else f"{r}:" for i, r in enumerate(rules)])
+    return "\n".join(
+        "| "
+        + " | ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True))
+        + " |"
+        for line in lines
+    )
+
+
+def bullets(lines: Sequence[str]) -> str:
+    """A list, or the word that says it is empty."""
+    return "\n".join(f"- {line}" for line in lines) if lines else "None."
+
+
+def ranges(seeds: Sequence[int]) -> str:
+    """Sorted numbers, with runs of them shortened: 0–4, 7."""
+    parts: list[list[int]] = []
+    for seed in seeds:
+        if parts and seed == parts[-1][-1] + 1:
+            parts[-1].append(seed)
+        else:
+            parts.append([seed])
+    return ", ".join(f"{p[0]}–{p[-1]}" if len(p) > 1 else str(p[0]) for p in parts)

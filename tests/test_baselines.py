@@ -1,0 +1,188 @@
+"""The baselines' models against explicit formulas and plain loops."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+from torch.distributions import Categorical, MixtureSameFamily, Normal, kl_divergence
+from torch.testing import assert_close
+
+import lastlayer as ll
+from experiments.backbones import mlp
+from experiments.baselines.bbb import BBB
+from experiments.baselines.dropout import Dropout
+from experiments.baselines.ensemble import Ensemble
+from experiments.baselines.map import MAP
+from experiments.baselines.ours import Ours
+from experiments.baselines.swag import SWAG, WeightDraws, draws
+from experiments.baselines.vbll import VBLL
+from experiments.baselines.vbll_bbb import VBLLBBB
+from experiments.datasets.uci import Split
+from experiments.method import EPOCHS
+
+
+@pytest.fixture
+def split(generator) -> Split:
+    """Data of a smooth function with noise, in double precision."""
+
+    def pair(count: int):
+        inputs = torch.randn(count, 3, generator=generator)
+        noise = 0.3 * torch.randn(count, 1, generator=generator)
+        return inputs, inputs[:, :1].sin() + noise
+
+    return Split(0, pair(24), pair(8), pair(8))
+
+
+def test_settings_of_vbll_are_those_of_appendix_d():
+    power = VBLL.for_dataset("power")
+    assert (power.epochs, power.batch_size) == (3000, 256)
+    assert VBLL.for_dataset("wine").batch_size == 32
+    assert VBLLBBB.for_dataset("wine").epochs == 10_000
+    assert (VBLLBBB.num_seeds, VBLL.num_seeds) == (10, 20)
+    assert EPOCHS["boston"] == VBLL.for_dataset("boston").epochs == 3000
+
+
+def test_gaussian_network_is_a_normal_with_one_learned_variance(split, generator):
+    network = mlp.GaussianNetwork(mlp.regressor(3))
+    with torch.no_grad():
+        network.log_stddev.fill_(0.3)
+    inputs, target = split.train
+    expected = Normal(network.network(inputs), torch.tensor(0.3).exp())
+    assert_close(network(inputs).log_prob(target), expected.log_prob(target).squeeze(-1))
+    assert_close(network(inputs, target), -expected.log_prob(target).mean())
+
+
+def test_dropout_at_rate_zero_is_the_plain_network_and_else_draws_differ(split):
+    inputs, target = split.test
+    plain = Dropout.for_dataset("yacht", rate=0.0).make(split)
+    expected = mlp.GaussianNetwork(plain.network)
+    assert_close(plain(inputs).log_prob(target), expected(inputs).log_prob(target))
+    dropped = Dropout.for_dataset("yacht", rate=0.5, num_prediction_samples=7).make(split).eval()
+    means = dropped(inputs).components.mean
+    assert means.shape == (len(inputs), 7, 1)
+    assert (means.std(1) > 0).all()
+
+
+def test_dropout_keeps_the_mean_of_a_linear_last_layer(split):
+    """Units are dropped or scaled up, so the mean over draws of the last product stays."""
+    model = Dropout.for_dataset("yacht", rate=0.2, num_prediction_samples=20_000).make(split)
+    model.network[2].rate = 0.0  # the first dropout comes before a nonlinearity
+    plain = [layer for layer in model.network if not hasattr(layer, "rate")]
+    inputs = split.test[0][:3]
+    components = model(inputs).components.mean
+    standard_error = components.std(1) / 20_000**0.5
+    assert ((components.mean(1) - nn.Sequential(*plain)(inputs)).abs() < 4 * standard_error).all()
+
+
+def test_an_ensemble_is_the_equal_mixture_of_separate_networks(split):
+    inputs, target = split.test
+    torch.manual_seed(0)
+    model = Ensemble.for_dataset("yacht", num_members=3).make(split)
+    torch.manual_seed(0)
+    members = [mlp.regressor(3, num_outputs=2) for _ in range(3)]  # the same start
+    outputs = torch.stack([member(inputs) for member in members], 1)  # (B, 3, 2)
+    normal = Normal(outputs[..., 0], (nn.functional.softplus(outputs[..., 1]) + 1e-6).sqrt())
+    mixture = MixtureSameFamily(Categorical(torch.ones(len(inputs), 3)), normal)
+    assert_close(model(inputs).log_prob(target), mixture.log_prob(target.squeeze(-1)))
+    assert_close(model(inputs, target), -normal.log_prob(target).sum(1).mean())
+
+
+def test_bbb_pays_the_divergence_of_all_its_weights(split):
+    model = BBB.for_dataset("yacht").make(split)
+    inputs, target = split.train
+    weights = [layer for layer in model.network if isinstance(layer, ll.VariationalLinear)]
+    assert len(weights) == 3
+    divergence = torch.zeros(())
+    for layer in weights:
+        prior = Normal(0.0, (4 / layer.in_features**0.5) ** 0.5)
+        for mean, log_stddev in (
+            (layer.weight, layer.weight_log_stddev),
+            (layer.bias, layer.bias_log_stddev),
+        ):
+            divergence = divergence + kl_divergence(Normal(mean, log_stddev.exp()), prior).sum()
+    torch.manual_seed(1)
+    loss = model(inputs, target)
+    torch.manual_seed(1)
+    nll = -model.predictive(model.network(inputs)).log_prob(target).mean()
+    assert_close(loss, nll + divergence / len(inputs))
+
+
+def test_vbll_bbb_integrates_the_last_layer_and_draws_the_features(split):
+    model = VBLLBBB.for_dataset("yacht").make(split)
+    assert isinstance(model.head, ll.Regression)
+    assert len(ll.variational.variational_layers(model)) == 2
+    assert model(split.test[0]).components.batch_shape == (len(split.test[0]), 10)
+    assert model.head.prior == ll.Prior()
+
+
+def test_map_keeps_the_trained_features(split):
+    method = MAP.for_dataset("yacht", epochs=20)
+    (model,) = method.new([split])
+    method.fit([model], [split], None)
+    features = copy.deepcopy(model.network[:-1])
+    finished = method.finish(model, split)
+    inputs = split.test[0]
+    assert_close(finished.backbone(inputs), features(inputs))
+    quadratic = finished(inputs).epistemic_variance
+    assert (quadratic > 0).all()
+
+
+def test_swag_draws_have_the_mean_and_covariance_of_its_gaussian(generator):
+    path = {
+        "a": torch.randn(6, 2, generator=generator),
+        "b": torch.randn(6, 1, generator=generator),
+    }
+    count = 200_000
+    found = draws(path, count, generator)
+    drawn = torch.cat([found["a"], found["b"]], -1)
+    snapshots = torch.cat([path["a"], path["b"]], -1)
+    centred = snapshots - snapshots.mean(0)
+    expected = 0.5 * centred.square().mean(0).diag() + centred.T @ centred / (2 * 5)
+    scale = expected.diagonal().sqrt()
+    assert ((drawn.mean(0) - snapshots.mean(0)).abs() < 5 * scale / count**0.5).all()
+    error = (drawn.T.cov() - expected).abs() / scale.outer(scale)
+    assert (error < 5 * 2**0.5 / count**0.5).all()
+
+
+def test_swag_predicts_the_mixture_over_its_draws(split):
+    network = mlp.GaussianNetwork(mlp.regressor(3))
+    weights = {name: torch.stack([w, 2 * w]).detach() for name, w in network.named_parameters()}
+    inputs, target = split.test
+    other = copy.deepcopy(network)
+    other.load_state_dict({name: w[1] for name, w in weights.items()})
+    one, two = network(inputs).log_prob(target), other(inputs).log_prob(target)
+    expected = torch.stack([one, two]).logsumexp(0) - torch.tensor(2.0).log()
+    assert_close(WeightDraws(network, weights)(inputs).log_prob(target), expected)
+
+
+def test_swag_collects_weights_that_differ(split):
+    method = SWAG.for_dataset("yacht", epochs=5, num_snapshots=3)
+    ((model, notes),) = method.train([split])
+    assert notes["epochs"] <= 5
+    assert model(split.test[0]).components.mean.std(1).min() > 0
+
+
+def test_ours_takes_the_best_length_and_its_calibration_and_retrains_on_all(split):
+    method = Ours.for_dataset("yacht", epochs=48)
+    assert method.lengths == [48, 24, 12, 6, 3]
+    ((model, notes),) = method.train([split])
+    values = [one["validation_nll"] for one in notes["tried"]]
+    assert notes["validation_nll"] == min(values)
+    length = method.lengths[values.index(min(values))]
+    assert notes["epochs"] == length
+    short = Ours.for_dataset("yacht", epochs=length)
+    (first,) = short.new([split])
+    short.optimise([first], [split], [split.train], None)
+    scaling = ll.calibration.TailScaling().fit(first, split.validation, progress=False)
+    assert_close(model.scaling.variance_scale, scaling.variance_scale)
+    found = -scaling(first(split.validation[0])).log_prob(split.validation[1]).mean()
+    assert notes["validation_nll"] == pytest.approx(found.item())
+    (second,) = short.new([split.whole()])
+    assert second.head.num_data == 32
+    short.optimise([second], [split], [split.development], None)
+    assert_close(model.model(split.test[0]).mean, second(split.test[0]).mean)
+    exact = notes["alternatives"]["exact"].model.head
+    assert exact.noise.variance() != second.head.noise.variance()
+    plain = notes["alternatives"]["uncalibrated"](split.test[0])
+    assert_close(plain.variance, second(split.test[0]).variance)

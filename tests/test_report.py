@@ -1,0 +1,333 @@
+"""The page of results, from records made up so that every number is known."""
+
+import json
+import math
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from experiments import report
+from experiments.method import Method
+from experiments.published import DATASETS, EXPLANATIONS, SUSPECT, UCI, Estimate
+from experiments.report import figures
+from experiments.report.markdown import ranges, signed
+from experiments.report.statistics import Runs, difference, estimate, marked
+
+SINGLE = ("vbll", "gbll", "ldgbll", "map", "gp")
+SEVERAL = ("dropout", "ensemble", "swag", "bbb", "vbll_bbb")
+
+
+def registry(*keys: str, num_seeds: int = 2) -> dict[str, type[Method]]:
+    """Stand-ins labelled by their keys in capitals."""
+    found = {}
+    for key in keys:
+        single_pass = key not in SEVERAL
+        about = {"label": key.upper(), "single_pass": single_pass, "num_seeds": num_seeds}
+        found[key] = type(key, (Method,), about)
+    return found
+
+
+def add(
+    results: Path, method: str, dataset: str, nll: Sequence[float | None], **other: Any
+) -> None:
+    """Records of seeds 0, 1, … with the given NLLs and, if not given, an RMSE of 1."""
+    path = results / "uci" / f"{dataset}-{method}.jsonl"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    seeds = other.pop("seeds", range(len(nll)))
+    knobs = other.pop("knobs", {"epochs": 100, "clip": 1.0})
+    seconds = other.pop("seconds", 30.0)
+    with path.open("a") as file:
+        for i, (seed, value) in enumerate(zip(seeds, nll, strict=True)):
+            metrics = {"nll": value, "rmse": 1.0, "crps": 0.5, "coverage": 0.9, "width": 3.0}
+            metrics |= {"epochs": 40, "validation_nll": None}
+            metrics |= {name: values[i] for name, values in other.items()}
+            record = {
+                "config": {"method": method, "dataset": dataset, "seed": seed, **knobs},
+                "metrics": metrics,
+                "seconds": seconds,
+                "versions": {"python": "3.11.7", "torch": "2.13.0"},
+                "time": f"2026-01-0{seed % 9 + 1}T12:00:00+00:00",
+            }
+            file.write(json.dumps(record) + "\n")
+
+
+def add_paper(results: Path, method: str, shift: Mapping[tuple[str, str], float]) -> None:
+    """Two seeds with the paper's means, without spread, moved by the given numbers."""
+    for dataset in DATASETS:
+        nll, rmse = (
+            2 * [UCI[method, dataset, metric].mean + shift.get((dataset, metric), 0.0)]
+            for metric in ("nll", "rmse")
+        )
+        add(results, method, dataset, nll, rmse=rmse)
+
+
+def page(results: Path, methods: Mapping[str, type[Method]]) -> str:
+    return report.page(Runs.load(results / "uci", methods))
+
+
+def row(text: str, *start: str) -> list[list[str]]:
+    """Cells of all table rows that begin with the given cells, without the first of them."""
+    lines = [line.replace("\u00a0", " ").strip("|").split("|") for line in text.splitlines()]
+    cells = [[cell.strip() for cell in line] for line in lines]
+    return [line[len(start) :] for line in cells if tuple(line[: len(start)]) == start]
+
+
+def dots(axes: Any) -> list[tuple[float, float]]:
+    """Where means with error bars are."""
+    lines = [container.lines[0] for container in axes.containers]
+    return [(float(line.get_xdata()[0]), float(line.get_ydata()[0])) for line in lines]
+
+
+def test_mean_and_standard_error_follow_their_definitions() -> None:
+    # Variance of 1, 2, 3, 4 with n − 1: 5 / 3.
+    assert estimate([1.0, 2.0, 3.0, 4.0]) == pytest.approx((2.5, math.sqrt(5 / 3 / 4)))
+    assert math.isnan(estimate([2.0]).stderr)
+    assert math.isnan(estimate([1.0, math.nan]).mean)
+
+
+def test_marks_are_those_the_paper_prints() -> None:
+    bold = {
+        ("boston", "nll"): {"gp", "dropout", "bbb"},
+        ("boston", "rmse"): {"vbll", "gp", "dropout", "ensemble", "bbb"},
+        ("concrete", "nll"): {"ldgbll", "dropout"},
+        ("concrete", "rmse"): {"ldgbll", "map", "dropout", "ensemble"},  # ensemble: not printed so
+        ("energy", "nll"): {"gbll", "gp", "ensemble", "bbb"},
+        ("energy", "rmse"): {"gbll", "gp", "ensemble"},
+        ("power", "nll"): {"vbll", "ensemble"},
+        ("power", "rmse"): {"vbll", "ensemble"},
+        ("wine", "nll"): {"gp"},
+        ("wine", "rmse"): {"gp"},
+        ("yacht", "nll"): {"gp"},
+        ("yacht", "rmse"): {"gp"},
+    }
+    for (dataset, metric), expected in bold.items():
+        keys = [(m, dataset, metric) for m in (*SINGLE, *SEVERAL)]
+        column = {key[0]: UCI[key] for key in keys if key not in SUSPECT}
+        assert marked(column, SINGLE, 2) == expected, (dataset, metric)
+
+
+def test_methods_equal_in_the_printed_digits_are_marked_together() -> None:
+    cells = {"a": Estimate(1.001, 0.0), "b": Estimate(1.004, 0.0), "c": Estimate(1.006, 0.0)}
+    assert marked(cells, ["a", "b", "c"], 2) == {"a", "b"}
+    assert marked(cells, ["b"], 2) == {"a", "b"}  # a, of several passes, is as good
+    assert marked(cells, ["c"], 2) == {"a", "b", "c"}
+    assert marked(cells | {"d": Estimate(math.nan, math.nan)}, ["c"], 2) == {"a", "b", "c"}
+
+
+def test_differences_are_in_the_papers_and_in_combined_standard_errors() -> None:
+    found = difference(Estimate(2.65, 0.03), Estimate(2.55, 0.04))
+    assert found == pytest.approx((0.1, 2.5, 2.0))
+    assert difference(Estimate(1.0, 0.0), Estimate(2.0, 0.0)).in_paper == -math.inf
+
+
+def test_tables_hold_measured_and_published_numbers(tmp_path: Path) -> None:
+    add(tmp_path, "vbll", "boston", [2.0, 2.2])
+    add(tmp_path, "gp", "boston", [2.5, 2.7])
+    text = page(tmp_path, registry("vbll", "gp"))
+    blank = ["–"] * 5
+    assert row(text, "VBLL", "measured") == [
+        ["**2.10 ± 0.10**", *blank],  # standard error: 0.1 √2 / √2
+        ["**1.00 ± 0.00**", *blank],
+    ]
+    assert row(text, "GP", "measured")[0] == ["2.60 ± 0.10", *blank]
+    assert row(text, "", "paper")[0][:2] == ["2.55 ± 0.06", "3.22 ± 0.07"]
+    assert row(text, "", "paper")[1][:2] == ["**2.41 ± 0.06**", "**3.08 ± 0.02**"]
+
+
+def test_vbll_is_judged_by_both_standard_errors(tmp_path: Path) -> None:
+    methods = registry("vbll")
+    add_paper(tmp_path, "vbll", {("wine", "nll"): 0.04, ("yacht", "rmse"): -0.5})
+    text = page(tmp_path, methods)  # 0.04 is 4 / 3 of the paper's standard error
+    assert "better in 11 of 12 cells by the paper's own standard error, and in 11 of 12" in text
+    assert "- Wine, NLL: 1.06 ± 0.00, paper 1.02 ± 0.03; by either" in text.replace("\u00a0", " ")
+    shutil.rmtree(tmp_path / "uci")
+    add_paper(tmp_path, "vbll", {})
+    (tmp_path / "uci" / "wine-vbll.jsonl").unlink()
+    add(tmp_path, "vbll", "wine", [1.02, 1.10], rmse=[0.65, 0.65])  # 1.06 ± 0.04
+    text = page(tmp_path, methods)
+    assert "better in 11 of 12 cells by the paper's own standard error, and in 12 of 12" in text
+    assert "paper 1.02 ± 0.03; only by the paper's own" in text.replace("\u00a0", " ")
+
+
+def test_baselines_too_far_away_need_an_explanation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add_paper(tmp_path, "gp", {("boston", "nll"): -0.15, ("wine", "rmse"): 0.09})
+    methods = registry("gp")
+    text = page(tmp_path, methods)  # 2.5 and 1.8 of the paper's standard errors
+    assert row(text, "GP, Boston, NLL")[0][2:] == ["−2.5", "−2.5", "**no**"]
+    assert not row(text, "GP, Wine, RMSE")
+    assert "11 of 12 cells measured" in text
+    assert "0 are explained below and 1 are not" in text
+    monkeypatch.setitem(EXPLANATIONS, ("gp", "*"), "another kernel")
+    text = page(tmp_path, methods)
+    assert row(text, "GP, Boston, NLL")[0][-1] == "yes"
+    assert "- **GP**: another kernel" in text
+    assert "1 are explained below and 0 are not" in text
+
+
+def test_suspected_misprints_are_marked_and_not_compared(tmp_path: Path) -> None:
+    add_paper(tmp_path, "vbll_bbb", {("energy", "rmse"): 0.5})
+    text = page(tmp_path, registry("vbll_bbb"))
+    assert row(text, "", "paper")[1][2] == "0.062 ± 0.030†"
+    assert "11 of 11 cells measured" in text
+    assert "VBLL_BBB on Energy, RMSE: probably 0.62" in text
+
+
+def test_our_configuration_is_better_only_where_the_printed_numbers_are(tmp_path: Path) -> None:
+    means = {"boston": 2.546, "concrete": 3.216, "energy": 1.0, "power": 3.0}  # VBLL: 2.55, 3.22
+    for dataset, mean in means.items():
+        add(tmp_path, "ours", dataset, [mean, mean])
+        add(tmp_path, "gp", dataset, [1.0, 1.0])
+    text = page(tmp_path, registry("ours", "gp"))
+    paper = ["✗ 0.00", "✗ 0.00", "✓ −0.37", "✗ +0.27", "–", "–", "1 of 6"]
+    assert row(text, "NLL, the paper's VBLL") == [paper]
+    assert row(text, "NLL, measured RBF GP")[0][2:5] == ["✗ 0.00", "✗ +2.00", "–"]
+    assert row(text, "NLL, measured VBLL")[0] == ["–"] * 6 + ["0 of 6"]
+
+
+def test_variants_are_compared_on_the_seeds_they_share(tmp_path: Path) -> None:
+    add(tmp_path, "ours", "wine", [1.0, 2.0, 3.0])
+    add(tmp_path, "ours-plain", "wine", [2.1, 3.5, 9.0], seeds=[1, 2, 7], rmse=[0.7, 0.8, 9.0])
+    text = page(tmp_path, registry("ours", "ours-plain"))
+    # Differences 0.1 and 0.5: mean 0.3, standard error 0.2; then −0.3 and −0.2, beyond two.
+    assert row(text, "OURS-PLAIN")[0][4] == "+0.30 ± 0.20"
+    assert row(text, "OURS-PLAIN")[1][4] == "**−0.25 ± 0.05**"
+    assert not row(text, "OURS-PLAIN", "measured")  # no row of the tables beside the paper
+
+
+def test_incomplete_lines_are_skipped_with_a_warning_and_listed_as_missing(tmp_path: Path) -> None:
+    add(tmp_path, "vbll", "boston", [1.0, 2.0])
+    path = tmp_path / "uci" / "boston-vbll.jsonl"
+    path.write_text(path.read_text()[:-40])
+    with pytest.warns(UserWarning, match="boston-vbll"):
+        text = page(tmp_path, registry("vbll"))
+    assert row(text, "VBLL", "measured")[0][0] == "**1.00**"
+    assert "- VBLL: Boston (seeds 1), Concrete, Energy, Power, Wine, Yacht" in text
+    command = "--datasets boston,concrete,energy,power,wine,yacht --methods vbll\n"
+    assert f"python -m experiments uci {command}" in text
+
+
+def test_of_two_records_of_a_seed_the_later_counts(tmp_path: Path) -> None:
+    add(tmp_path, "vbll", "boston", [7.0, 2.0])
+    add(tmp_path, "vbll", "boston", [1.0])
+    assert row(page(tmp_path, registry("vbll")), "VBLL", "measured")[0][0] == "**1.50 ± 0.50**"
+
+
+@pytest.mark.parametrize("value", [math.nan, None, math.inf])
+def test_a_run_that_failed_is_shown(value: float | None, tmp_path: Path) -> None:
+    add(tmp_path, "vbll", "boston", [1.0, value, 1.1])
+    text = page(tmp_path, registry("vbll", num_seeds=3))
+    shown = "inf" if value == math.inf else "nan"
+    assert row(text, "VBLL", "measured")[0][0] == shown
+    assert f"- VBLL, Boston: seed 1 ({shown})" in text
+    assert f"- Boston, NLL: {shown}, paper" in text  # so outside the target
+
+
+def test_unknown_methods_are_listed_by_their_key_and_never_marked(tmp_path: Path) -> None:
+    add(tmp_path, "vbll", "boston", [2.0, 2.0])
+    add(tmp_path, "mystery", "boston", [1.0, 1.0])
+    text = page(tmp_path, registry("vbll"))
+    assert row(text, "`mystery`", "measured")[0][0] == "1.00 ± 0.00"
+    assert row(text, "VBLL", "measured")[0][0] == "**2.00 ± 0.00**"
+    assert "*not in the registry*" in text
+
+
+def test_seeds_far_above_the_median_are_named(tmp_path: Path) -> None:
+    # Median 1, median absolute deviation 0.1: the limit is 1 + 3 · 1.4826 · 0.1 = 1.445.
+    add(tmp_path, "vbll", "yacht", [0.9, 0.9, 0.9, 1.0, 1.1, 1.44, 1.45])
+    text = page(tmp_path, registry("vbll", num_seeds=7))
+    assert "- VBLL, Yacht: seed 6 (1.45)\n" in text
+    assert ["–"] * 5 + ["1.00 / 1.45"] in row(text, "VBLL")
+
+
+def test_times_and_settings_come_from_the_records(tmp_path: Path) -> None:
+    add(tmp_path, "vbll", "boston", [1.0, 1.0], seconds=30.0)
+    add(tmp_path, "vbll", "power", [1.0, 1.0], seconds=90.0, knobs={"epochs": 40, "clip": 1.0})
+    add(tmp_path, "vbll", "wine", [1.0], seconds=60.0)
+    text = page(tmp_path, registry("vbll"))
+    assert ["30.0", "–", "–", "90.0", "60.0", "–", "5.0"] in row(text, "VBLL")
+    assert row(text, "**all**")[0][-1] == "**5.0**"
+    assert "**VBLL**, 2 (1 on Wine) seeds: epochs 100 (40 on Power), clip 1.0. Records: " in text
+    assert "[Power](uci/power-vbll.jsonl)" in text
+    assert "Versions: python 3.11.7, torch 2.13.0. Runs of 2026-01-01 to 2026-01-02." in text
+    assert ["40", "–", "–", "40 (2)", "40", "–"] in row(text, "VBLL")  # chosen epochs
+
+
+def test_coverage_width_and_crps_are_reported(tmp_path: Path) -> None:
+    add(tmp_path, "gp", "energy", [1.0, 1.0], coverage=[0.8, 0.9], width=[2.0, 4.0], crps=[0.1] * 2)
+    found = [cells[2] for cells in row(page(tmp_path, registry("gp")), "GP") if len(cells) == 6]
+    assert "85.0 ± 5.0" in found
+    assert "3.00 ± 1.00" in found
+    assert "**0.100 ± 0.000**" in found
+
+
+def test_every_row_of_every_table_has_all_columns(tmp_path: Path) -> None:
+    add_paper(tmp_path, "vbll", {("wine", "nll"): 1.0})
+    add_paper(tmp_path, "swag", {("wine", "nll"): 1.0})
+    add(tmp_path, "ours", "boston", [1.0, 1.0])
+    add(tmp_path, "ours-plain", "boston", [1.0, 1.0])
+    text = page(tmp_path, registry("vbll", "ours", "ours-plain", "swag"))
+    tables = [part.splitlines() for part in text.split("\n\n") if part.startswith("|")]
+    assert len(tables) >= 13
+    for lines in tables:
+        assert len({line.count("|") for line in lines}) == 1
+        assert set(lines[1]) <= set("|:- ")
+
+
+def test_the_page_is_the_same_when_written_again(tmp_path: Path) -> None:
+    for method in ("vbll", "swag", "unknown"):
+        add(tmp_path, method, "boston", [1.0, 2.0])
+    methods = registry("vbll", "swag")
+    path = report.write(tmp_path, methods)
+    assert path == tmp_path / "README.md"
+    written = sorted(p for p in tmp_path.rglob("*.*") if p.suffix in (".md", ".png"))
+    before = [p.read_bytes() for p in written]
+    assert [p.name for p in written] == ["README.md", "coverage.png", "nll.png", "rmse.png"]
+    report.write(tmp_path, methods)
+    assert [p.read_bytes() for p in written] == before
+    for image in ("nll", "rmse", "coverage"):
+        assert f"(uci/{image}.png)" in path.read_text()
+
+
+def test_without_any_record_everything_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(figures, "LABELS", {"nll": "NLL"})  # one figure is enough
+    text = report.write(tmp_path, registry("vbll", "gp", num_seeds=20)).read_text()
+    assert "240 runs are missing" in text
+    assert "--methods vbll,gp\n" in text
+
+
+def test_figures_show_measured_and_published_means_where_they_are(tmp_path: Path) -> None:
+    add(tmp_path, "vbll", "boston", [2.0, 3.0])
+    add(tmp_path, "gp", "boston", [2.4, 2.4], coverage=[0.5, 0.7])
+    runs = Runs.load(tmp_path / "uci", registry("vbll", "gp"))
+    assert sorted(x for x, _ in dots(figures.draw(runs, "nll").axes[0])) == pytest.approx(
+        [2.4, 2.41, 2.5, 2.55]
+    )
+    found = dots(figures.draw(runs, "coverage").axes[0])
+    assert found == [pytest.approx((90.0, 0)), pytest.approx((60.0, 1))]
+
+
+def test_figures_keep_far_and_failed_runs_at_the_edge_with_their_numbers(tmp_path: Path) -> None:
+    for method, value in zip((*SINGLE, *SEVERAL), range(10), strict=True):
+        add(tmp_path, method, "boston", 2 * [{8: 500.0, 9: math.nan}.get(value, 2.5)])
+    runs = Runs.load(tmp_path / "uci", registry(*SINGLE, *SEVERAL))
+    boston = figures.draw(runs, "nll").axes[0]
+    assert {text.get_text() for text in boston.texts} == {"500.00", "nan"}
+    assert boston.get_xlim()[1] < 10
+
+
+def test_small_texts_read_well() -> None:
+    assert [signed(value) for value in (0.04, -0.04, -1.25, math.inf, math.nan)] == [
+        "0.0",
+        "0.0",
+        "−1.2",
+        "+∞",
+        "nan",
+    ]
+    assert ranges([0, 1, 2, 5, 7, 8]) == "0–2, 5, 7–8"
