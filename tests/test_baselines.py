@@ -1,6 +1,7 @@
 """The baselines' models against explicit formulas and plain loops."""
 
 import copy
+from typing import Any
 
 import pytest
 import torch
@@ -66,7 +67,7 @@ def test_dropout_at_rate_zero_is_the_plain_network_and_else_draws_differ(split):
 
 def test_dropout_keeps_the_mean_of_a_linear_last_layer(split):
     """Units are dropped or scaled up, so the mean over draws of the last product stays."""
-    model = Dropout.for_dataset("yacht", rate=0.2, num_prediction_samples=20_000).make(split)
+    model: Any = Dropout.for_dataset("yacht", rate=0.2, num_prediction_samples=20_000).make(split)
     model.network[2].rate = 0.0  # the first dropout comes before a nonlinearity
     plain = [layer for layer in model.network if not hasattr(layer, "rate")]
     inputs = split.test[0][:3]
@@ -89,9 +90,9 @@ def test_an_ensemble_is_the_equal_mixture_of_separate_networks(split):
 
 
 def test_bbb_pays_the_divergence_of_all_its_weights(split):
-    model = BBB.for_dataset("yacht").make(split)
+    model: Any = BBB.for_dataset("yacht").make(split)
     inputs, target = split.train
-    weights = [layer for layer in model.network if isinstance(layer, ll.VariationalLinear)]
+    weights: Any = [layer for layer in model.network if isinstance(layer, ll.VariationalLinear)]
     assert len(weights) == 3
     divergence = torch.zeros(())
     for layer in weights:
@@ -118,7 +119,7 @@ def test_vbll_bbb_integrates_the_last_layer_and_draws_the_features(split):
 
 def test_map_keeps_the_trained_features(split):
     method = MAP.for_dataset("yacht", epochs=20)
-    (model,) = method.new([split])
+    model: Any = method.new([split])[0]
     method.fit([model], [split], None)
     features = copy.deepcopy(model.network[:-1])
     finished = method.finish(model, split)
@@ -166,7 +167,8 @@ def test_swag_collects_weights_that_differ(split):
 def test_ours_takes_the_best_length_and_its_calibration_and_retrains_on_all(split):
     method = Ours.for_dataset("yacht", epochs=48)
     assert method.lengths == [48, 24, 12, 6, 3]
-    ((model, notes),) = method.train([split])
+    trained: Any = method.train([split])
+    ((model, notes),) = trained
     values = [one["validation_nll"] for one in notes["tried"]]
     assert notes["validation_nll"] == min(values)
     length = method.lengths[values.index(min(values))]
@@ -178,7 +180,7 @@ def test_ours_takes_the_best_length_and_its_calibration_and_retrains_on_all(spli
     assert_close(model.scaling.variance_scale, scaling.variance_scale)
     found = -scaling(first(split.validation[0])).log_prob(split.validation[1]).mean()
     assert notes["validation_nll"] == pytest.approx(found.item())
-    (second,) = short.new([split.whole()])
+    second: Any = short.new([split.whole()])[0]
     assert second.head.num_data == 32
     short.optimise([second], [split], [split.development], None)
     assert_close(model.model(split.test[0]).mean, second(split.test[0]).mean)

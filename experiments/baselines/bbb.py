@@ -24,7 +24,7 @@ class Variational(Method):
 
     num_prediction_samples: int = 10  # paper, appendix D
     validate_every: int = 100  # paper, appendix D
-    patience: int | None = 1000  # not in the paper; of at most 10,000 epochs
+    patience: int | None = 500  # not in the paper; of at most 10,000 epochs
     weight_decay: float = 0.0  # weights have priors: N(0, 4/√n_in), paper, appendix D
 
     @classmethod

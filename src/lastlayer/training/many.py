@@ -106,24 +106,16 @@ class ManyModels:
         """One step of the optimiser for every row."""
         with torch.no_grad():
             gradients, notes = self._call(self._gradients, batch)
-        notes = dict(notes)
-        notes["gradient_norm"] = self._clip(list(gradients.values()))
-        for name, gradient in gradients.items():
-            self.parameters[name].grad = gradient
+        norm = torch.cat([gradient.flatten(1) for gradient in gradients.values()], 1).norm(dim=1)
+        factor = torch.ones_like(norm)
+        if self.options.clip is not None:
+            factor = (self.options.clip / (norm + 1e-6)).clamp(max=1.0)  # as torch does
+        for name, gradient in gradients.items():  # not in place: they may share memory
+            self.parameters[name].grad = gradient * _along(factor, gradient)
         for group in self.optimizer.param_groups:
             group["lr"] = rate
         self.optimizer.step()
-        return notes
-
-    def _clip(self, gradients: list[Tensor]) -> Tensor:
-        """Scale each row's gradient to at most the allowed norm; the norms before, (rows,)."""
-        norms = torch.stack([gradient.flatten(1).norm(dim=1) for gradient in gradients])
-        norm = norms.norm(dim=0)
-        if self.options.clip is not None:
-            factor = (self.options.clip / (norm + 1e-6)).clamp(max=1.0)  # as torch does
-            for gradient in gradients:
-                gradient.mul_(_along(factor, gradient))
-        return norm
+        return {**notes, "gradient_norm": norm}
 
     def _gradients(self, parameters: Any, constants: Any, buffers: Any, batch: Any) -> Any:
         """The gradient of every row's loss, and what to note of it."""
