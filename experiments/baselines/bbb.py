@@ -39,6 +39,8 @@ class BBB(Variational):
 
     label = "BBB"
 
+    scale_targets: bool = True  # the prior is for outputs of order one
+
     def make(self, split: Split) -> BayesianNetwork:
         """The network with all its layers variational."""
         return BayesianNetwork(split.num_inputs, split.num_data, self.num_prediction_samples)

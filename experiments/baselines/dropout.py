@@ -22,9 +22,10 @@ class Dropout(Method):
     label = "Dropout"
     single_pass = False
 
-    rate: float = 0.05
+    rate: float = 0.05  # the middle of those that Gal & Ghahramani search
     num_prediction_samples: int = 50
     patience: int | None = 500
+    scale_targets: bool = True
 
     def make(self, split: Split) -> DropoutNetwork:
         """The network with dropout before every layer but the first."""

@@ -25,6 +25,7 @@ class Ensemble(Method):
     num_members: int = 5  # Lakshminarayanan et al.
     min_variance: float = 1e-6  # Lakshminarayanan et al.
     patience: int | None = 300  # not in the paper
+    scale_targets: bool = True  # not in the paper; as Lakshminarayanan et al. do
 
     def make(self, split: Split) -> EnsembleNetwork:
         """All members, as one module."""

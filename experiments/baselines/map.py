@@ -20,6 +20,7 @@ class MAP(Method):
     label = "MAP"
 
     patience: int | None = 500  # not in the paper; saves time
+    scale_targets: bool = True  # not in the paper, whose figures are from elsewhere
 
     def make(self, split: Split) -> mlp.GaussianNetwork:
         """The network with a linear last layer."""

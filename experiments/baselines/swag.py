@@ -27,9 +27,10 @@ class SWAG(Method):
     single_pass = False
 
     num_snapshots: int = 20  # Maddox et al.: of the deviations, one each epoch
-    collecting_rate: float = 1e-3  # of SGD while collecting; not in the paper
+    collecting_rate: float = 1e-2  # of SGD while collecting; not in the paper
     num_prediction_samples: int = 30  # Maddox et al.
     patience: int | None = 500  # not in the paper
+    scale_targets: bool = True  # not in the paper, whose figures are from elsewhere
 
     def make(self, split: Split) -> mlp.GaussianNetwork:
         """The network with a linear last layer."""
