@@ -13,7 +13,7 @@ from torch import nn
 
 import lastlayer as ll
 
-from .datasets.uci import Pair, Split
+from .datasets.uci import NAMES, Pair, Split
 
 AnyMethod = TypeVar("AnyMethod", bound="Method")
 
@@ -51,6 +51,7 @@ class Method(ABC):
     label: ClassVar[str]
     single_pass: ClassVar[bool] = True
     num_seeds: ClassVar[int] = 20
+    datasets: ClassVar[tuple[str, ...]] = NAMES
     relative_cost: ClassVar[float] = 1.0  # of a step, for estimates of time
 
     epochs: int  # at most

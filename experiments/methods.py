@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from .baselines import variants
 from .baselines.bbb import BBB
 from .baselines.dropout import Dropout
 from .baselines.ensemble import Ensemble
@@ -27,4 +28,11 @@ METHODS: dict[str, type[Method]] = {
     "swag": SWAG,
     "bbb": BBB,
     "vbll_bbb": VBLLBBB,
+    "ours-centred": variants.CentredTargets,
+    "ours-noise": variants.PaperNoisePrior,
+    "ours-bias": variants.NoBias,
+    "ours-constant": variants.ConstantRate,
+    "ours-conjugate": variants.Conjugate,
+    "ours-prior": variants.WidePrior,
+    "ours-decay": variants.StrongDecay,
 }

@@ -96,6 +96,8 @@ def plan(
     jobs = []
     for dataset in datasets:
         for method in methods:
+            if dataset not in METHODS[method].datasets:
+                continue
             count = METHODS[method].num_seeds if num_seeds is None else num_seeds
             since = records.now() if again else ""
             whole = Job(dataset, method, tuple(range(count)), results, epochs, since)

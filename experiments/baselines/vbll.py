@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import lastlayer as ll
 
@@ -24,6 +25,10 @@ class VBLL(Method):
 
     def make(self, split: Split) -> ll.Network:
         """The network with a regression head."""
+        return ll.Network(mlp.features(split.num_inputs), self.head(split))
+
+    def head(self, split: Split, **options: Any) -> ll.Regression:
+        """The last layer."""
         prior = ll.Prior(self.prior_variance, self.noise_dof, self.noise_scale)
-        head = ll.Regression(mlp.WIDTH, num_data=split.num_data, prior=prior, bias=self.bias)
-        return ll.Network(mlp.features(split.num_inputs), head)
+        options |= {"prior": prior, "bias": self.bias}
+        return ll.Regression(mlp.WIDTH, num_data=split.num_data, **options)

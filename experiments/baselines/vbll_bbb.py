@@ -22,10 +22,9 @@ class VBLLBBB(Variational, VBLL):
 
     def make(self, split: Split) -> ll.Network:
         """VBLL's network with variational features."""
-        network = super().make(split)
         return ll.Network(
             ll.make_variational(mlp.features(split.num_inputs)),
-            network.head,
+            self.head(split),
             num_prediction_samples=self.num_prediction_samples,
             feature_kl_weight=self.feature_kl_weight,
         )

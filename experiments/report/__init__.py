@@ -12,6 +12,7 @@ from pathlib import Path
 
 from ..method import Method
 from . import comparison, figures, sections
+from .ablation import ablation
 from .statistics import ABLATION, Runs
 
 RESULTS = Path("results")
@@ -51,6 +52,7 @@ def page(runs: Runs) -> str:
     ]
     if "ours" in runs.methods:
         parts.append(f"### Our configuration\n\n{comparison.ours(runs)}")
+        parts.append(f"#### Ablation\n\n{ablation(runs)}")
     parts += [
         "### Intervals and CRPS\n\nCoverage of central 90 % intervals, in percent: 90 is right, "
         "less is overconfident.\n\n"

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import math
-
 from ..published import DATASETS, EXPLANATIONS, SUSPECT, UCI, Estimate
 from .markdown import BLANK, bullets, name, show, signed, table
-from .statistics import ABLATION, Difference, Runs, comparable, estimate
+from .statistics import Difference, Runs, comparable
 
 METRICS = {"nll": "NLL", "rmse": "RMSE"}
 VBLL_LIMIT, BASELINE_LIMIT = 1.0, 2.0  # standard errors: the targets of this reproduction
@@ -176,7 +174,7 @@ def _beyond(runs: Runs) -> str:
 
 
 def ours(runs: Runs) -> str:
-    """Our configuration against VBLL and the Gaussian process, and without its parts."""
+    """Our configuration against VBLL and the Gaussian process."""
     rows = []
     for (metric, rival), row in _duels(runs).items():
         cells = [
@@ -185,36 +183,10 @@ def ours(runs: Runs) -> str:
         ]
         count = f"{sum(value < 0 for value in row.values())} of {len(DATASETS)}"
         rows.append([f"{METRICS[metric]}, {rival}", *cells, count])
-    text = (
+    return (
         "One configuration for all data sets, chosen on validation data, one pass, the same "
         "network (✓: better). Differences are of printed means: equal in two decimals is not "
         "better.\n\n"
         + table(["against", *map(name, DATASETS), "better in"], rows)
         + f"\n\n{_beyond(runs)}"
     )
-    variants = [method for method in runs.methods if method.startswith(ABLATION)]
-    for metric, label in METRICS.items() if variants else ():
-        rows = [[runs.methods["ours"].label]]
-        rows[0] += [show(runs.estimate("ours", dataset, metric)) for dataset in DATASETS]
-        for variant in variants:
-            cells = [_paired(runs, variant, dataset, metric) for dataset in DATASETS]
-            rows.append([runs.methods[variant].label, *cells])
-        text += (
-            f"\n\n{label} of variants: change from our configuration on the same seeds ± its "
-            "standard error; above zero, the variant is worse; bold is beyond two standard "
-            "errors.\n\n" + table(["", *map(name, DATASETS)], rows)
-        )
-    return text
-
-
-def _paired(runs: Runs, variant: str, dataset: str, metric: str) -> str:
-    """Mean difference over seeds that both have, whose splits are the same."""
-    pairs = [runs.by_seed(method, dataset, metric) for method in (variant, "ours")]
-    shared = sorted(set(pairs[0]) & set(pairs[1]))
-    if not shared:
-        return BLANK
-    change = estimate([pairs[0][seed] - pairs[1][seed] for seed in shared])
-    text = signed(change.mean, 2)
-    if math.isfinite(change.stderr):
-        text += show(Estimate(0.0, change.stderr))[len("0.00") :]
-    return f"**{text}**" if abs(change.mean) > 2 * change.stderr else text

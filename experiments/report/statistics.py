@@ -27,6 +27,7 @@ class Description(NamedTuple):
     label: str
     single_pass: bool | None = None
     num_seeds: int = 0
+    datasets: tuple[str, ...] = DATASETS
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ class Runs:
                 key = record["config"]["method"], record["config"]["dataset"]
                 found.setdefault(key, []).append(record)
         methods = {
-            key: Description(method.label, method.single_pass, method.num_seeds)
+            key: Description(method.label, method.single_pass, method.num_seeds, method.datasets)
             for key, method in registry.items()
         }
         unknown = sorted({method for method, _ in found} - set(methods))
@@ -72,7 +73,7 @@ class Runs:
         """Seeds without a record, by method and data set."""
         absent: dict[str, dict[str, list[int]]] = {}
         for method, description in self.methods.items():
-            for dataset in DATASETS:
+            for dataset in description.datasets:
                 done = self.by_seed(method, dataset, "nll")
                 seeds = set(range(description.num_seeds)) - set(done)
                 if seeds:

@@ -1,0 +1,100 @@
+"""What the parts of our configuration are worth."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from ..baselines.ours import ALTERNATIVES
+from ..published import DATASETS, Estimate
+from .comparison import METRICS
+from .markdown import BLANK, name, show, signed, table
+from .statistics import ABLATION, Runs, estimate
+
+CALIBRATIONS = {
+    "gaussian": "calibrated variance, Gaussian tails",
+    "uncalibrated": "no calibration",
+    "exact": "last layer and noise solved exactly, calibrated tails",
+}
+
+INTRODUCTION = """\
+Change from our configuration on the same seeds ± its standard error; above zero, the variant is
+worse; bold is beyond two standard errors."""
+
+
+def ablation(runs: Runs) -> str:
+    """Variants of training, of calibration, and of the length of training."""
+    variants = [method for method in runs.methods if method.startswith(ABLATION)]
+    parts = [INTRODUCTION]
+    for metric, label in METRICS.items():
+        rows = [["Ours", *(show(runs.estimate("ours", d, metric)) for d in DATASETS)]]
+        for variant in variants:
+            cells = [_change(runs, d, metric, variant=variant) for d in DATASETS]
+            rows.append([runs.methods[variant].label, *cells])
+        for kind in ALTERNATIVES if metric == "nll" else ("exact",):
+            cells = [_change(runs, d, metric, alternative=kind) for d in DATASETS]
+            rows.append([CALIBRATIONS[kind], *cells])
+        parts.append(f"{label} on test data.\n\n" + table(["", *map(name, DATASETS)], rows))
+    parts.append(
+        "What the choices were made by: mean NLL on validation data, the calibration fitted on "
+        "the same; the last rows are for training of that length alone.\n\n" + _validation(runs)
+    )
+    return "\n\n".join(parts)
+
+
+def _change(
+    runs: Runs, dataset: str, metric: str, variant: str = "ours", alternative: str | None = None
+) -> str:
+    """Mean difference from ours over seeds that both have, whose splits are the same."""
+    mine = runs.by_seed("ours", dataset, metric)
+    if alternative is None:
+        other = runs.by_seed(variant, dataset, metric)
+    else:
+        other = {
+            run["config"]["seed"]: run["metrics"]["alternatives"][alternative][metric]
+            for run in runs.by_cell.get(("ours", dataset), [])
+            if "alternatives" in run["metrics"]
+        }
+    shared = sorted(set(mine) & set(other))
+    if not shared:
+        return BLANK
+    change = estimate([other[seed] - mine[seed] for seed in shared])
+    text = signed(change.mean, 2)
+    if math.isfinite(change.stderr):
+        text += show(Estimate(0.0, change.stderr))[len("0.00") :]
+    return f"**{text}**" if abs(change.mean) > 2 * change.stderr else text
+
+
+def _validation(runs: Runs) -> str:
+    """Mean validation NLL of ours, its variants, calibrations and lengths, on shared seeds."""
+    names = ["ours", *(method for method in runs.methods if method.startswith(ABLATION))]
+    shared = {}
+    for dataset in DATASETS:
+        seeds = [set(runs.by_seed(method, dataset, "nll")) for method in names]
+        shared[dataset] = set.intersection(*([found for found in seeds if found] or [set()]))
+    sources = [(runs.methods[method].label, method, "validation_nll", 0) for method in names]
+    sources += [(CALIBRATIONS[kind], "ours", f"validation_nll_{kind}", 0) for kind in ALTERNATIVES]
+    lengths = {
+        one["epochs"]
+        for runs_of_cell in runs.by_cell.values()
+        for run in runs_of_cell
+        for one in run["metrics"].get("tried", [])
+    }
+    sources += [(f"{n} epochs", "ours", "validation_nll", n) for n in sorted(lengths)[::-1]]
+    rows = []
+    for label, method, value, length in sources:
+        cells = []
+        for dataset in DATASETS:
+            cell = runs.by_cell.get((method, dataset), [])
+            chosen = [run["metrics"] for run in cell if run["config"]["seed"] in shared[dataset]]
+            found = [number for metrics in chosen for number in _noted(metrics, value, length)]
+            cells.append(f"{sum(found) / len(found):.2f}" if found else BLANK)
+        rows.append([label, *cells])
+    return table(["", *map(name, DATASETS)], rows)
+
+
+def _noted(metrics: dict[str, Any], value: str, length: int) -> list[float]:
+    """A value of a run, or of its try of some length; none if it is not there."""
+    places = [one for one in metrics.get("tried", []) if one["epochs"] == length]
+    found = [place.get(value) for place in (places if length else [metrics])]
+    return [number for number in found if number is not None]
