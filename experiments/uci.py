@@ -184,9 +184,9 @@ def _noted(notes: dict[str, Any], split: data.Split) -> dict[str, Any]:
     """Notes about training in the units of the targets, with metrics of alternative models."""
     found: dict[str, Any] = {}
     for name, value in notes.items():
-        if name.startswith("validation_nll") and value is not None:
+        if "nll" in name and value is not None:
             found[name] = value + math.log(split.target_scale)
-        elif name.startswith("validation_rmse"):
+        elif "rmse" in name:
             found[name] = value * split.target_scale
         elif name == "tried":
             found[name] = [_noted(one, split) for one in value]

@@ -100,6 +100,10 @@ class GP(Method):
         """The same for all."""
         return cls(**changes)
 
+    def seeds_together(self, dataset: str) -> int:
+        """Few: they are fitted one by one, and an interrupted job starts anew."""
+        return 5
+
     def make(self, split: Split) -> GaussianProcess:
         """A process given training and validation data."""
         return GaussianProcess(split.development, self.ard)
