@@ -117,16 +117,23 @@ def test_vbll_bbb_integrates_the_last_layer_and_draws_the_features(split):
     assert model.head.prior == ll.Prior()
 
 
-def test_map_keeps_the_trained_features(split):
+def test_map_is_bayesian_regression_on_the_trained_features_at_the_trained_noise(split):
     method = MAP.for_dataset("yacht", epochs=20)
     model: Any = method.new([split])[0]
     method.fit([model], [split], None)
-    features = copy.deepcopy(model.network[:-1])
-    finished = method.finish(model, split)
-    inputs = split.test[0]
-    assert_close(finished.backbone(inputs), features(inputs))
-    quadratic = finished(inputs).epistemic_variance
-    assert (quadratic > 0).all()
+    finished: Any = method.finish(model, split)
+
+    def features(inputs):
+        return nn.functional.pad(model.network[:-1](inputs), (0, 1), value=1.0).detach()
+
+    noise, s = (2 * model.log_stddev).exp().item(), model.network[-1].weight.square().mean().item()
+    inputs, target = split.development
+    phi, new = features(inputs), features(split.test[0])
+    covariance = (phi.T @ phi / noise + torch.eye(51) / s).inverse()
+    found = finished(split.test[0])
+    assert_close(found.mean, new @ covariance @ phi.T @ target / noise)
+    assert_close(found.epistemic_variance, (new @ covariance * new).sum(-1, keepdim=True))
+    assert_close(found.noise_variance, torch.full_like(found.mean, noise))
 
 
 def test_swag_draws_have_the_mean_and_covariance_of_its_gaussian(generator):

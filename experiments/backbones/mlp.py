@@ -29,7 +29,7 @@ class GaussianNetwork(nn.Module):
         network: from inputs to means, (*batch, 1).
     """
 
-    def __init__(self, network: nn.Module) -> None:
+    def __init__(self, network: nn.Sequential) -> None:
         super().__init__()
         self.network = network
         self.log_stddev = nn.Parameter(torch.zeros(1))

@@ -50,7 +50,9 @@ class BayesianNetwork(mlp.GaussianNetwork):
     """Predicts an equal mixture over draws of the weights."""
 
     def __init__(self, num_inputs: int, num_data: int, num_prediction_samples: int) -> None:
-        super().__init__(ll.make_variational(mlp.regressor(num_inputs)))
+        network = mlp.regressor(num_inputs)
+        ll.make_variational(network, inplace=True)
+        super().__init__(network)
         self.num_data, self.num_prediction_samples = num_data, num_prediction_samples
 
     def forward(self, inputs: Tensor, target: Tensor | None = None) -> Tensor | ll.Predictive:

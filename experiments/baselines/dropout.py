@@ -50,7 +50,7 @@ class AlwaysDropout(nn.Module):
 class DropoutNetwork(mlp.GaussianNetwork):
     """Predicts an equal mixture over draws of what is dropped."""
 
-    def __init__(self, network: nn.Module, num_prediction_samples: int) -> None:
+    def __init__(self, network: nn.Sequential, num_prediction_samples: int) -> None:
         super().__init__(network)
         self.num_prediction_samples = num_prediction_samples
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
 from torch import nn
 
 import lastlayer as ll
@@ -26,7 +27,20 @@ class MAP(Method):
         """The network with a linear last layer."""
         return mlp.GaussianNetwork(mlp.regressor(split.num_inputs))
 
+    @torch.no_grad()
     def finish(self, model: nn.Module, split: Split) -> ll.Network:
-        """Solve last layer and noise in closed form, with the default prior of `posttrain`."""
+        """Solve the last layer in closed form, at the noise that was learned with the features.
+
+        Noise that is estimated anew, from features that have been fitted to the same data, is too
+        small by far. The prior variance is the mean square of the trained weights.
+        """
         assert isinstance(model, mlp.GaussianNetwork)
-        return ll.posttrain(model.network, split.development, "regression", progress=False)
+        *features, layer = model.network
+        assert isinstance(layer, nn.Linear)
+        inputs, target = split.development
+        prior = ll.Prior(variance=float(layer.weight.square().mean()))
+        head = ll.Regression(mlp.WIDTH, num_data=len(inputs), prior=prior, bias=True)
+        head.noise.set_isotropic(float((2 * model.log_stddev).exp()))
+        network = ll.Network(nn.Sequential(*features), head)
+        head.fit_exact(network.backbone(inputs), target)
+        return network
