@@ -18,6 +18,8 @@ from ..datasets.uci import Pair, Split
 from ..method import AnyMethod
 from .vbll import VBLL
 
+Try = tuple[list[nn.Module], dict[str, Any]]  # calibrations, and notes on validation
+
 # What the ablation puts in the place of calibrated tails: a Gaussian with calibrated variance, no
 # calibration, and calibrated tails after last layer and noise are solved in closed form.
 ALTERNATIVES = ("gaussian", "uncalibrated", "exact")
@@ -28,9 +30,9 @@ class Ours(VBLL):
     """One configuration for all data sets, each knob chosen on validation data.
 
     Stopping before the noise becomes too small for new data, as VBLL does, also stops before the
-    mean is as good as it could be. Here training goes to the end of a cosine, of the length that
-    is best on validation data, and validation data say how large errors really are. Then the
-    model is trained anew on training and validation data, and keeps that calibration.
+    mean is as good as it could be. Here training goes to the end of a cosine, whose length
+    doubles as long as that helps on validation data, which also say how large errors really are.
+    Then the model is trained anew on training and validation data, and keeps that calibration.
     """
 
     label = "Ours"
@@ -43,20 +45,26 @@ class Ours(VBLL):
     @classmethod
     def for_dataset(cls: type[AnyMethod], dataset: str, **changes: Any) -> AnyMethod:
         """The same number of epochs for all."""
-        return super().for_dataset(dataset, **{"epochs": 1000} | changes)
+        return super().for_dataset(dataset, **{"epochs": 4096} | changes)
 
     @property
     def lengths(self) -> list[int]:
-        """Numbers of epochs to try: the largest, and each half of the one before."""
-        return [max(1, self.epochs // 2**halvings) for halvings in range(5)]
+        """Numbers of epochs to try, each twice the one before."""
+        return sorted({max(1, self.epochs // 2**halvings) for halvings in range(7)})
 
     def train(
         self, splits: Sequence[Split], checkpoint: Path | None = None
     ) -> list[tuple[nn.Module, dict[str, Any]]]:
-        """Try all lengths, calibrate, then train anew on all but the test data."""
-        tries = [self._try(splits, length, checkpoint) for length in self.lengths]
-        by_seed = list(zip(*tries, strict=True))
-        best = [min(found, key=lambda one: one[1]["validation_nll"]) for found in by_seed]
+        """Double the length while that helps, then train anew on all but the test data."""
+        tries: list[list[Try]] = [[] for _ in splits]
+        going = list(range(len(splits)))
+        for length in self.lengths:
+            for at, found in zip(
+                going, self._try([splits[at] for at in going], length, checkpoint), strict=True
+            ):
+                tries[at].append(found)
+            going = [at for at in going if tries[at][-1] is _best(tries[at])]
+        best = list(map(_best, tries))
         models: dict[int, nn.Module] = {}
         for length in self.lengths:
             chosen = [at for at, (_, notes) in enumerate(best) if notes["epochs"] == length]
@@ -66,7 +74,7 @@ class Ours(VBLL):
         trained = []
         for at, (scalings, notes) in enumerate(best):
             model, *others = _variants(models[at], splits[at].development)
-            tried = {"tried": [notes for _, notes in by_seed[at]]}
+            tried = {"tried": [notes for _, notes in tries[at]]}
             alternatives = dict(zip(ALTERNATIVES, map(_apply, others, scalings[1:]), strict=True))
             notes = notes | tried | {"alternatives": alternatives}
             trained.append((_apply(model, scalings[0]), notes))
@@ -83,9 +91,7 @@ class Ours(VBLL):
         replace(self, epochs=length).optimise(models, splits, train, checkpoint)
         return models
 
-    def _try(
-        self, splits: Sequence[Split], length: int, checkpoint: Path | None
-    ) -> list[tuple[list[nn.Module], dict[str, Any]]]:
+    def _try(self, splits: Sequence[Split], length: int, checkpoint: Path | None) -> list[Try]:
         """For each seed the calibrations of all variants, and how well ours does on validation."""
         models = self._fitted(splits, length, checkpoint and checkpoint / f"try-{length}")
         found = []
@@ -107,6 +113,10 @@ class Ours(VBLL):
             notes |= {f"validation_nll_{name}": score["nll"] for name, score in others}
             found.append((scalings, notes))
         return found
+
+
+def _best(tries: list[Try]) -> Try:
+    return min(tries, key=lambda one: one[1]["validation_nll"])
 
 
 def _variants(model: nn.Module, train: Pair) -> list[nn.Module]:

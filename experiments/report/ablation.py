@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from ..baselines.ours import ALTERNATIVES
 from ..published import DATASETS, Estimate
@@ -23,7 +22,7 @@ worse; bold is beyond two standard errors."""
 
 
 def ablation(runs: Runs) -> str:
-    """Variants of training, of calibration, and of the length of training."""
+    """Variants of training and of calibration."""
     variants = [method for method in runs.methods if method.startswith(ABLATION)]
     parts = [INTRODUCTION]
     for metric, label in METRICS.items():
@@ -37,7 +36,7 @@ def ablation(runs: Runs) -> str:
         parts.append(f"{label} on test data.\n\n" + table(["", *map(name, DATASETS)], rows))
     parts.append(
         "What the choices were made by: mean NLL on validation data, the calibration fitted on "
-        "the same; the last rows are for training of that length alone.\n\n" + _validation(runs)
+        "the same.\n\n" + _validation(runs)
     )
     return "\n\n".join(parts)
 
@@ -66,35 +65,21 @@ def _change(
 
 
 def _validation(runs: Runs) -> str:
-    """Mean validation NLL of ours, its variants, calibrations and lengths, on shared seeds."""
+    """Mean validation NLL of ours, its variants and calibrations, on shared seeds."""
     names = ["ours", *(method for method in runs.methods if method.startswith(ABLATION))]
     shared = {}
     for dataset in DATASETS:
         seeds = [set(runs.by_seed(method, dataset, "nll")) for method in names]
         shared[dataset] = set.intersection(*([found for found in seeds if found] or [set()]))
-    sources = [(runs.methods[method].label, method, "validation_nll", 0) for method in names]
-    sources += [(CALIBRATIONS[kind], "ours", f"validation_nll_{kind}", 0) for kind in ALTERNATIVES]
-    lengths = {
-        one["epochs"]
-        for runs_of_cell in runs.by_cell.values()
-        for run in runs_of_cell
-        for one in run["metrics"].get("tried", [])
-    }
-    sources += [(f"{n} epochs", "ours", "validation_nll", n) for n in sorted(lengths)[::-1]]
+    sources = [(runs.methods[method].label, method, "validation_nll") for method in names]
+    sources += [(CALIBRATIONS[kind], "ours", f"validation_nll_{kind}") for kind in ALTERNATIVES]
     rows = []
-    for label, method, value, length in sources:
+    for label, method, value in sources:
         cells = []
         for dataset in DATASETS:
             cell = runs.by_cell.get((method, dataset), [])
             chosen = [run["metrics"] for run in cell if run["config"]["seed"] in shared[dataset]]
-            found = [number for metrics in chosen for number in _noted(metrics, value, length)]
+            found = [metrics[value] for metrics in chosen if metrics.get(value) is not None]
             cells.append(f"{sum(found) / len(found):.2f}" if found else BLANK)
         rows.append([label, *cells])
     return table(["", *map(name, DATASETS)], rows)
-
-
-def _noted(metrics: dict[str, Any], value: str, length: int) -> list[float]:
-    """A value of a run, or of its try of some length; none if it is not there."""
-    places = [one for one in metrics.get("tried", []) if one["epochs"] == length]
-    found = [place.get(value) for place in (places if length else [metrics])]
-    return [number for number in found if number is not None]

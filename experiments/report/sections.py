@@ -115,10 +115,11 @@ def stability(runs: Runs, methods: Sequence[str]) -> str:
 
 
 def times(runs: Runs) -> str:
-    """Seconds per seed, and what each method took in all."""
+    """Processor time per seed, and what each method took in all."""
 
     def seconds(method: str, datasets: Iterable[str]) -> list[float]:
-        return [run["seconds"] for d in datasets for run in runs.by_cell.get((method, d), [])]
+        found = [run for d in datasets for run in runs.by_cell.get((method, d), [])]
+        return [run["processor_seconds"] for run in found]
 
     def rows(method: str) -> list[list[str]]:
         found = [seconds(method, [dataset]) for dataset in DATASETS]
@@ -129,9 +130,10 @@ def times(runs: Runs) -> str:
     lines = grouped(runs, runs.methods, rows)
     lines.append(["**all**", *[""] * len(DATASETS), f"**{total:.1f}**"])
     return (
-        "Seconds per seed, mean over seeds; a process has one thread, and seeds that trained as "
-        f"one batched model share its time equally. All runs together: {total:.1f} core-minutes "
-        f"({total / 60:.2f} core-hours).\n\n"
+        "Seconds of processor time per seed, mean over seeds; a process has one thread, and seeds "
+        "that trained as one batched model share its time equally. Records hold wall time too, "
+        "which depends on what else the machine did. All runs together: "
+        f"{total:.1f} core-minutes ({total / 60:.2f} core-hours).\n\n"
         + table(["", *map(name, DATASETS), "core-minutes"], lines)
     )
 
