@@ -37,6 +37,7 @@ class Ours(VBLL):
 
     label = "Ours"
 
+    learning_rate: float = 3e-3
     schedule: str = "cosine"
     scale_targets: bool = True
     bias: bool = True
