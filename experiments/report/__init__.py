@@ -50,7 +50,7 @@ def page(runs: Runs) -> str:
         comparison.misprints(runs),
         f"### Against the paper\n\n{comparison.against_paper(runs)}",
     ]
-    if "ours" in runs.methods:
+    if runs.has("ours"):
         parts.append(f"### Our configuration\n\n{comparison.ours(runs)}")
         parts.append(f"#### Ablation\n\n{ablation(runs)}")
     parts += [

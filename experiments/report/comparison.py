@@ -42,7 +42,7 @@ def summary(runs: Runs) -> str:
         f"combined standard errors of the paper's; of the other {len(far)}, "
         f"{len(far) - unexplained} are explained below and {unexplained} are not.",
     ]
-    if "ours" in runs.methods:
+    if runs.has("ours"):
         lines.append(_beyond(runs))
     absent = sum(len(seeds) for row in runs.missing().values() for seeds in row.values())
     if absent:

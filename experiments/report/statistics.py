@@ -52,6 +52,10 @@ class Runs:
         unknown = sorted({method for method, _ in found} - set(methods))
         return cls(found, methods | {key: Description(f"`{key}`") for key in unknown})
 
+    def has(self, method: str) -> bool:
+        """Whether there is any record of a method."""
+        return any(method == key for key, _ in self.by_cell)
+
     def by_seed(self, method: str, dataset: str, metric: str) -> dict[int, float]:
         """A metric of each seed; what a run did not record is NaN."""
         found = {}
