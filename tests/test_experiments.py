@@ -176,7 +176,6 @@ def test_a_job_that_fails_leaves_no_record_and_says_why(tmp_path, monkeypatch):
     assert "wine-vbll" in error
     assert "out of paper" in error
     assert records.read(job.path) == []
-    monkeypatch.undo()
 
 
 # --------------------------------------------------------------------------------- command line

@@ -43,3 +43,8 @@ class GaussianNetwork(nn.Module):
         """Gaussians about given means, (*batch, 1)."""
         variance = (2 * self.log_stddev).exp().expand_as(mean)
         return ll.GaussianPredictive(mean, torch.zeros_like(mean), variance)
+
+    def mixture(self, inputs: Tensor, num_samples: int) -> ll.Predictive:
+        """The equal mixture over draws of a network that is random."""
+        repeated = torch.stack([inputs] * num_samples, -2)  # (*batch, S, N)
+        return ll.predictive.mix(self.predictive(self.network(repeated)))

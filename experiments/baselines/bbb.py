@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import torch
 from torch import Tensor
 
 import lastlayer as ll
@@ -61,5 +60,4 @@ class BayesianNetwork(mlp.GaussianNetwork):
             nll = super().forward(inputs, target)
             assert isinstance(nll, Tensor)
             return nll + ll.variational.kl(self) / self.num_data
-        repeated = torch.stack([inputs] * self.num_prediction_samples, -2)  # (*batch, S, N)
-        return ll.predictive.mix(self.predictive(self.network(repeated)))
+        return self.mixture(inputs, self.num_prediction_samples)

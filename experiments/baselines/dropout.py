@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -58,5 +57,4 @@ class DropoutNetwork(mlp.GaussianNetwork):
         """The predictive, or with a target the mean negative log-likelihood of one draw."""
         if target is not None:
             return super().forward(inputs, target)
-        repeated = torch.stack([inputs] * self.num_prediction_samples, -2)  # (*batch, S, N)
-        return ll.predictive.mix(self.predictive(self.network(repeated)))
+        return self.mixture(inputs, self.num_prediction_samples)

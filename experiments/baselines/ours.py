@@ -27,7 +27,7 @@ ALTERNATIVES = ("gaussian", "uncalibrated", "exact")
 
 @dataclass(frozen=True, kw_only=True)
 class Ours(VBLL):
-    """One configuration for all data sets, each knob chosen on validation data.
+    """One configuration for all data sets.
 
     Stopping before the noise becomes too small for new data, as VBLL does, also stops before the
     mean is as good as it could be. Here training goes to the end of a cosine, whose length

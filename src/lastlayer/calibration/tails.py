@@ -13,6 +13,7 @@ from ..data import Data
 from ..functional import LOG_2PI
 from ..predictive import GaussianMixturePredictive, GaussianPredictive, mix
 from ..streaming import labelled
+from .variance import check_errors
 
 STARTS = (0.0, 0.3, 1.5)  # of τ; zero, where the gradient is zero too, is the Gaussian
 
@@ -71,11 +72,7 @@ class TailScaling(nn.Module):
             parts.append(_squares(predictive.to(torch.float64), target, weight))
         squares, weights = (torch.cat(tensors) for tensors in zip(*parts, strict=True))
         mean = (weights.unsqueeze(-1) * squares).sum(0) / weights.sum()
-        if not bool(((mean > 0) & mean.isfinite()).all()):
-            raise ValueError(
-                "every output needs held-out targets that are finite and differ from their "
-                f"prediction, got mean squared standardised errors {mean.tolist()}"
-            )
+        check_errors(mean, mean)
         fits = [_minimise(squares, weights, mean, start, self._quantiles(mean)) for start in STARTS]
         _, scale, spread = min(fits, key=lambda fit: fit[0])
         self.variance_scale.copy_(scale)

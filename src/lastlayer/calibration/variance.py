@@ -72,11 +72,7 @@ class VarianceScaling(nn.Module):
             total = total + weights
         mean = torch.as_tensor(squares / total)
         scale = mean if mean.ndim == 1 else _joint_scale(mean)
-        if not bool(((scale > 0) & scale.isfinite()).all()):
-            raise ValueError(
-                "every output needs held-out targets that are finite and differ from their "
-                f"prediction, got mean squared standardised errors {mean.tolist()}"
-            )
+        check_errors(scale, mean)
         self.variance_scale.copy_(scale)
         return self
 
@@ -88,6 +84,15 @@ class VarianceScaling(nn.Module):
     def extra_repr(self) -> str:
         """The number of outputs, for printing."""
         return f"num_outputs={len(self.variance_scale)}"
+
+
+def check_errors(scale: Tensor, errors: Tensor) -> None:
+    """Raise unless factors that follow from mean squared standardised errors are usable."""
+    if not bool(((scale > 0) & scale.isfinite()).all()):
+        raise ValueError(
+            "every output needs held-out targets that are finite and differ from their "
+            f"prediction, got mean squared standardised errors {errors.tolist()}"
+        )
 
 
 def _scaled(predictive: Any, variance_scale: Tensor) -> Any:
