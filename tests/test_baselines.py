@@ -109,6 +109,14 @@ def test_bbb_pays_the_divergence_of_all_its_weights(split):
     assert_close(loss, nll + divergence / len(inputs))
 
 
+def test_bbb_weighs_its_divergence_by_all_the_data_it_is_retrained_on(split):
+    method = BBB.for_dataset("yacht", epochs=2)
+    (model,) = method.new([split])
+    assert model.num_data == 24
+    method.fit([model], [split], None)
+    assert model.num_data == 32
+
+
 def test_vbll_bbb_integrates_the_last_layer_and_draws_the_features(split):
     model = VBLLBBB.for_dataset("yacht").make(split)
     assert isinstance(model.head, ll.Regression)

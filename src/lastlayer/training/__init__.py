@@ -20,7 +20,7 @@ from .many import ManyModels
 from .one import OneModel
 from .options import SCHEDULES, Options, Schedule
 from .processes import Processes
-from .start import check_training_data, initial_state, joined, prepare, the_head
+from .start import check_training_data, counting, initial_state, joined, prepare
 
 __all__ = ["SCHEDULES", "History", "fit", "fit_many"]
 
@@ -74,7 +74,7 @@ def fit(
         patience: stop at a validation so many epochs after the best; None for never.
         retrain: choose the number of epochs on the validation data, then start again and train
             for as many epochs on training and validation data together, along the same
-            schedule; the head's `num_data` grows with them.
+            schedule; the `num_data` of heads, and of other modules that have one, grows with them.
         initialize: start a regression head that is still as it was made at the scale of the
             targets (`Regression.initialize`). Generative heads always count the classes anew.
         seed: of the order of the examples and of random layers. A DataLoader's own generator
@@ -191,10 +191,9 @@ def _fit(
     def make_engine(phase: int, initial: list[Any], start: bool) -> Engine:
         data: list[Any] = everything if phase == 1 else train
         for at, model in enumerate(models):
-            head = the_head(model)
-            if head is not None:
+            for module, size in zip(counting(model), initial[at]["num_data"], strict=True):
                 growth = num_examples(data[at]) / num_examples(train[at]) if phase == 1 else 1
-                head.num_data = growth * initial[at]["num_data"]
+                module.num_data = growth * size
             if start:
                 prepare(model, initial[at], data[at], options, seeds[at], processes)
         if one:

@@ -28,13 +28,18 @@ def the_head(model: nn.Module) -> Head | None:
     return heads[0] if len(heads) == 1 else None
 
 
+def counting(model: nn.Module) -> list[Any]:
+    """Modules that weigh something by the number of training examples, as heads do."""
+    return [module for module in model.modules() if hasattr(module, "num_data")]
+
+
 def initial_state(model: nn.Module) -> dict[str, Any]:
     """What a model is before training."""
     head = the_head(model)
     return {
         "state": copied(model.state_dict()),
         "fresh": head is not None and head.fresh,
-        "num_data": None if head is None else head.num_data,
+        "num_data": [module.num_data for module in counting(model)],
     }
 
 
