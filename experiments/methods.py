@@ -28,6 +28,7 @@ METHODS: dict[str, type[Method]] = {
     "swag": SWAG,
     "bbb": BBB,
     "vbll_bbb": VBLLBBB,
+    "ours-adamw": variants.Adam,
     "ours-centred": variants.CentredTargets,
     "ours-noise": variants.PaperNoisePrior,
     "ours-bias": variants.NoBias,

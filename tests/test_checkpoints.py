@@ -81,7 +81,8 @@ def test_a_run_stopped_anywhere_ends_with_the_same_weights_and_history(
     assert finished == history
 
 
-def test_many_models_go_on_too(tmp_path: Path) -> None:
+@pytest.mark.parametrize("optimizer", [None, ll.SOAP])
+def test_many_models_go_on_too(optimizer: Any, tmp_path: Path) -> None:
     def run(path: Path | None, seeds: list[int]) -> tuple[Any, list[ll.History]]:
         models = [regression(seed) for seed in seeds]
         histories = ll.fit_many(
@@ -92,6 +93,7 @@ def test_many_models_go_on_too(tmp_path: Path) -> None:
             patience=4,
             retrain=True,
             learning_rate=0.1,
+            optimizer=optimizer,
             checkpoint=path,
             progress=False,
         )

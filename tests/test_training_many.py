@@ -70,6 +70,14 @@ def test_each_model_has_its_own_weights_data_order_and_end() -> None:
     assert len({len(history) for history in histories}) > 2, "the ends must differ"
 
 
+def test_an_optimizer_to_which_shapes_matter_is_told_of_the_stack() -> None:
+    """Without `eps`, a gradient that is only rounding would be scaled up like any other."""
+    train, _ = splits(curve())
+    soap = functools.partial(ll.SOAP, eps=1e-6)
+    models = [regression(seed) for seed in range(COUNT)]
+    compare(models, train, epochs=5, batch_size=8, learning_rate=0.03, optimizer=soap)
+
+
 @pytest.mark.parametrize("schedule", ["constant", "cosine"])
 def test_each_model_is_retrained_for_its_own_number_of_epochs(schedule: str) -> None:
     train, validation = splits(curve())

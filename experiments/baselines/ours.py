@@ -18,6 +18,8 @@ from ..datasets.uci import Pair, Split
 from ..method import AnyMethod
 from .vbll import VBLL
 
+OPTIMIZERS = {"soap": ll.SOAP, "adamw": torch.optim.AdamW}
+
 Try = tuple[list[nn.Module], dict[str, Any]]  # calibrations, and notes on validation
 
 # What the ablation puts in the place of calibrated tails: a Gaussian with calibrated variance, no
@@ -37,6 +39,7 @@ class Ours(VBLL):
 
     label = "Ours"
 
+    optimizer: str = "soap"
     learning_rate: float = 3e-3
     schedule: str = "cosine"
     scale_targets: bool = True
@@ -45,13 +48,17 @@ class Ours(VBLL):
 
     @classmethod
     def for_dataset(cls: type[AnyMethod], dataset: str, **changes: Any) -> AnyMethod:
-        """The same number of epochs for all."""
-        return super().for_dataset(dataset, **{"epochs": 4096} | changes)
+        """The same for all."""
+        return super().for_dataset(dataset, **{"epochs": 2048, "batch_size": 32} | changes)
 
     @property
     def lengths(self) -> list[int]:
         """Numbers of epochs to try, each twice the one before."""
-        return sorted({max(1, self.epochs // 2**halvings) for halvings in range(7)})
+        return sorted({max(1, self.epochs // 2**halvings) for halvings in range(8)})
+
+    def optimise(self, *arguments: Any, **changes: Any) -> list[ll.History]:
+        """As other methods do, with an optimiser of our choice."""
+        return super().optimise(*arguments, optimizer=OPTIMIZERS[self.optimizer], **changes)
 
     def train(
         self, splits: Sequence[Split], checkpoint: Path | None = None

@@ -38,6 +38,14 @@ class PaperNoisePrior(Variant):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Adam(Variant):
+    """The paper's optimiser."""
+
+    label = "AdamW"
+    optimizer: str = "adamw"
+
+
+@dataclass(frozen=True, kw_only=True)
 class NoBias(Variant):
     """No constant feature."""
 

@@ -36,11 +36,12 @@ from .variational import (
 
 if TYPE_CHECKING:
     from . import calibration, conformal, metrics, ood, plots
-    from .training import History, fit, fit_many
+    from .training import SOAP, History, fit, fit_many
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "SOAP",
     "ClassDensities",
     "ClassMixturePredictive",
     "Covariance",
@@ -84,7 +85,7 @@ __all__ = [
 # Imported when asked for: a program that only predicts need not wait for what trains, and
 # metrics and plots need an extra.
 _MODULES = ("calibration", "conformal", "metrics", "ood", "plots")
-_OF_TRAINING = ("History", "fit", "fit_many")
+_OF_TRAINING = ("SOAP", "History", "fit", "fit_many")
 
 
 def __getattr__(name: str) -> Any:

@@ -20,9 +20,10 @@ from .many import ManyModels
 from .one import OneModel
 from .options import SCHEDULES, Options, Schedule
 from .processes import Processes
+from .soap import SOAP
 from .start import check_training_data, counting, initial_state, joined, prepare
 
-__all__ = ["SCHEDULES", "History", "fit", "fit_many"]
+__all__ = ["SCHEDULES", "SOAP", "History", "fit", "fit_many"]
 
 
 def fit(

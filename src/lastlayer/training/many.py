@@ -61,7 +61,7 @@ class ManyModels:
         for name, decay in self.decayed.items():
             self.parameters[name].requires_grad_()
             groups[decay].append(self.parameters[name])
-        self.optimizer = self.options.make_optimizer(groups[True], groups[False])
+        self.optimizer = self.options.make_optimizer(groups[True], groups[False], stacked=True)
         self.traced: dict[Any, Callable[..., Any]] = {}
 
     @property

@@ -107,11 +107,16 @@ class Options:
         dtype = PRECISIONS[self.precision]
         return nullcontext() if dtype is None else torch.autocast(device.type, dtype)
 
-    def make_optimizer(self, decayed: list[Tensor], free: list[Tensor]) -> Optimizer:
-        """Of two groups of parameters, of which the second has no weight decay."""
+    def make_optimizer(
+        self, decayed: list[Tensor], free: list[Tensor], *, stacked: bool = False
+    ) -> Optimizer:
+        """Of two groups of parameters, of which the second has no weight decay.
+
+        For optimisers to which shapes matter, the groups say whether parameters are `stacked`.
+        """
         groups = [
-            {"params": decayed, "weight_decay": self.weight_decay},
-            {"params": free, "weight_decay": 0.0},
+            {"params": decayed, "weight_decay": self.weight_decay, "stacked": stacked},
+            {"params": free, "weight_decay": 0.0, "stacked": stacked},
         ]
         groups = [group for group in groups if group["params"]]
         if not groups:
