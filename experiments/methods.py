@@ -35,5 +35,6 @@ METHODS: dict[str, type[Method]] = {
     "ours-constant": variants.ConstantRate,
     "ours-conjugate": variants.Conjugate,
     "ours-prior": variants.WidePrior,
-    "ours-decay": variants.StrongDecay,
+    "ours-decay": variants.NoDecay,
+    "ours-fold": variants.OneFold,
 }

@@ -82,8 +82,16 @@ class WidePrior(Variant):
 
 
 @dataclass(frozen=True, kw_only=True)
-class StrongDecay(Variant):
-    """A hundred times the weight decay of the features."""
+class NoDecay(Variant):
+    """Weights of the features may grow as they like."""
 
-    label = "weight decay 1"
-    weight_decay: float = 1.0
+    label = "no weight decay"
+    weight_decay: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class OneFold(Variant):
+    """One fifth of the data is held out, and the others never are."""
+
+    label = "no cross-validation"
+    num_folds: int = 1

@@ -50,6 +50,22 @@ class Split:
         inputs, targets = zip(self.train, self.validation, strict=True)
         return torch.cat(inputs), torch.cat(targets)
 
+    def folds(self, count: int) -> list[Split]:
+        """The same with each of so many equal parts of the development data to validate.
+
+        What is left over trains in every fold, so that all train on as many examples.
+        """
+        inputs, target = self.development
+        part = torch.arange(len(inputs)) // (len(inputs) // count)
+        return [
+            replace(
+                self,
+                train=(inputs[part != fold], target[part != fold]),
+                validation=(inputs[part == fold], target[part == fold]),
+            )
+            for fold in range(count)
+        ]
+
     def whole(self) -> Split:
         """The same with validation data as training data too."""
         return replace(self, train=self.development)
