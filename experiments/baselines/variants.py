@@ -94,4 +94,4 @@ class OneFold(Variant):
     """One fifth of the data is held out, and the others never are."""
 
     label = "no cross-validation"
-    num_folds: int = 1
+    turns: ClassVar[int | None] = 1

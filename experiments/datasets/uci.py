@@ -7,7 +7,7 @@ folder is `data` where the variable is not set; `python -m experiments download`
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -49,26 +49,6 @@ class Split:
         """Training and validation data together."""
         inputs, targets = zip(self.train, self.validation, strict=True)
         return torch.cat(inputs), torch.cat(targets)
-
-    def folds(self, count: int) -> list[Split]:
-        """The same with each of so many equal parts of the development data to validate.
-
-        What is left over trains in every fold, so that all train on as many examples.
-        """
-        inputs, target = self.development
-        part = torch.arange(len(inputs)) // (len(inputs) // count)
-        return [
-            replace(
-                self,
-                train=(inputs[part != fold], target[part != fold]),
-                validation=(inputs[part == fold], target[part == fold]),
-            )
-            for fold in range(count)
-        ]
-
-    def whole(self) -> Split:
-        """The same with validation data as training data too."""
-        return replace(self, train=self.development)
 
 
 def root() -> Path:

@@ -36,6 +36,7 @@ from .variational import (
 
 if TYPE_CHECKING:
     from . import calibration, conformal, metrics, ood, plots
+    from .crossfitting import CrossFit, crossfit
     from .training import SOAP, History, fit, fit_many
 
 __version__ = "0.1.0"
@@ -45,6 +46,7 @@ __all__ = [
     "ClassDensities",
     "ClassMixturePredictive",
     "Covariance",
+    "CrossFit",
     "Dense",
     "Diagonal",
     "DiscriminativeClassification",
@@ -70,6 +72,7 @@ __all__ = [
     "VariationalLinear",
     "calibration",
     "conformal",
+    "crossfit",
     "fit",
     "fit_many",
     "functional",
@@ -85,15 +88,19 @@ __all__ = [
 # Imported when asked for: a program that only predicts need not wait for what trains, and
 # metrics and plots need an extra.
 _MODULES = ("calibration", "conformal", "metrics", "ood", "plots")
-_OF_TRAINING = ("SOAP", "History", "fit", "fit_many")
+_FROM = {
+    "crossfitting": ("CrossFit", "crossfit"),
+    "training": ("SOAP", "History", "fit", "fit_many"),
+}
 
 
 def __getattr__(name: str) -> Any:
     """Import what is not imported yet."""
     if name in _MODULES:
         return importlib.import_module(f"{__name__}.{name}")
-    if name in _OF_TRAINING:
-        return getattr(importlib.import_module(f"{__name__}.training"), name)
+    for module, names in _FROM.items():
+        if name in names:
+            return getattr(importlib.import_module(f"{__name__}.{module}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

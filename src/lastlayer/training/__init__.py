@@ -134,7 +134,7 @@ def fit_many(
         validation: likewise.
         seeds: one for each model; 0, 1, 2 and so on.
         options: those of `fit`. The optimiser must work on each number by itself, as SGD, Adam
-            and AdamW do, and Adafactor does not.
+            and AdamW do, and Adafactor does not, or know of `stacked` groups, as SOAP does.
 
     Returns:
         What happened in each epoch, for each model.

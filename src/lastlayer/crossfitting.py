@@ -1,0 +1,242 @@
+"""How long to train, and how large errors really are: both from data held out in turns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils import _pytree as pytree
+
+from ._checks import check_count
+from .calibration import TailScaling
+from .training import SOAP, fit_many
+
+Tensors = tuple[Tensor, ...]  # (inputs, target) or (inputs, target, weight)
+
+
+@dataclass(frozen=True)
+class Fold:
+    """Data to train on, and what is held out meanwhile."""
+
+    train: Tensors
+    held_out: Tensors
+
+    @classmethod
+    def of(cls, data: Tensors, count: int, turns: int) -> list[Fold]:
+        """Hold out the first of `count` equal parts of the data, then the next, `turns` times.
+
+        What is left over is never held out, so that all folds train on as many examples.
+        """
+        size = len(data[0]) // count
+        if not size:
+            raise ValueError(
+                f"{len(data[0])} examples cannot be held out in {count} parts; lower num_folds"
+            )
+        part = torch.arange(len(data[0])) // size
+        held = [part == turn for turn in range(turns)]
+        return [cls(_rows(data, ~chosen), _rows(data, chosen)) for chosen in held]
+
+
+@dataclass
+class CrossFit:
+    """A model of all the data, and what held-out data say about models like it.
+
+    Attributes:
+        model: trained on all the data, for `epochs`.
+        scaling: fitted on the held-out predictions of the folds' models.
+        epochs: the best number of those tried.
+        tried: for each number tried, in order, a dict with `epochs` and the `nll` of the scaled
+            predictions of held-out data.
+        folds: for each fold the model trained on its data for `epochs`, and the fold.
+    """
+
+    model: nn.Module
+    scaling: nn.Module
+    epochs: int
+    tried: list[dict[str, float]]
+    folds: list[tuple[nn.Module, Fold]] = field(repr=False)
+
+    def held_out(self, models: Sequence[nn.Module] | None = None) -> tuple[Any, Tensors]:
+        """Predictions of all that was held out, by models that have not seen it, and the data.
+
+        Args:
+            models: others than those of the folds, one for each.
+        """
+        models = [model for model, _ in self.folds] if models is None else models
+        return held_out_predictions(models, [fold for _, fold in self.folds])
+
+
+def crossfit(
+    makes: Sequence[Callable[[Tensors], nn.Module]],
+    data: Sequence[Tensors],
+    *,
+    seeds: Sequence[int] | None = None,
+    num_folds: int = 5,
+    turns: int | None = None,
+    epochs: int = 2048,
+    shortest: int = 16,
+    scaling: Callable[[], Any] = TailScaling,
+    weight_decay: float = 100.0,
+    checkpoint: str | Path | None = None,
+    **options: Any,
+) -> list[CrossFit]:
+    """Train for as long as is good for data held out, calibrate on those, train on everything.
+
+    Parts of the data take turns in being held out from a model that is trained on the rest. The
+    number of epochs doubles as long as predictions of the held-out data become better, calibrated
+    on the same data. Then a model is trained for the best number on all the data, and the
+    calibration goes with it. Validation data of its own would be fewer, and lost for training.
+
+    Several problems can be solved at once; all their models train together, as in `fit_many`.
+
+    Args:
+        makes: for each problem, a function from training data to a new model for them.
+        data: for each problem (inputs, target) or (inputs, target, weight), tensors with examples
+            in a random order, of the same shapes for all problems.
+        seeds: of the problems; 0, 1, 2 and so on.
+        num_folds: of how many parts each is held out.
+        turns: how many parts are held out in turn; all of them if None.
+        epochs: at most.
+        shortest: the least number of epochs to try.
+        scaling: makes a calibration of `lastlayer.calibration`.
+        weight_decay: of the backbone, over the number of examples, as the strength of a prior is.
+        checkpoint: a folder for checkpoints.
+        options: other options of `fit`. Here, the optimiser is SOAP with a learning rate of 3e-3
+            along a cosine.
+
+    Returns:
+        For each problem the model and what was learnt from held-out data.
+    """
+    check_count("num_folds", num_folds, 2)
+    turns = num_folds if turns is None else turns
+    check_count("turns", turns)
+    if turns > num_folds:
+        raise ValueError(f"turns={turns}, but there are only num_folds={num_folds} parts")
+    if len(makes) != len(data):
+        raise ValueError(f"there are {len(makes)} functions that make models, and {len(data)} data")
+    seeds = range(len(data)) if seeds is None else seeds
+    defaults: dict[str, Any] = {"optimizer": SOAP, "learning_rate": 3e-3, "schedule": "cosine"}
+    problems = [
+        _Problem(make, tensors, seed, Fold.of(tensors, num_folds, turns))
+        for make, tensors, seed in zip(makes, data, seeds, strict=True)
+    ]
+
+    def train(jobs: list[_Job], length: int, name: str) -> list[nn.Module]:
+        models = [problem.new(tensors) for problem, tensors in jobs]
+        fit_many(
+            models,
+            [tensors for _, tensors in jobs],
+            seeds=[problem.seed for problem, _ in jobs],
+            epochs=length,
+            weight_decay=weight_decay / len(jobs[0][1][0]),
+            checkpoint=checkpoint and Path(checkpoint) / f"{name}-{length}",
+            **defaults | options,
+        )
+        return [model.eval() for model in models]
+
+    going = problems
+    for length in lengths(shortest, epochs):
+        models = iter(train([(p, f.train) for p in going for f in p.folds], length, "try"))
+        for problem in going:
+            problem.judge([next(models) for _ in problem.folds], length, scaling())
+        going = [problem for problem in going if problem.tries[-1] is problem.best]
+        if not going:
+            break
+    for length in sorted({problem.best.epochs for problem in problems}):
+        chosen = [problem for problem in problems if problem.best.epochs == length]
+        models = iter(train([(problem, problem.data) for problem in chosen], length, "whole"))
+        for problem in chosen:
+            problem.model = next(models)
+    return [problem.found() for problem in problems]
+
+
+def lengths(shortest: int, longest: int) -> list[int]:
+    """Numbers of epochs, each twice the one before, up to the longest."""
+    check_count("shortest", shortest)
+    check_count("epochs", longest)
+    found = [longest]
+    while found[0] // 2 >= shortest:
+        found.insert(0, found[0] // 2)
+    return found
+
+
+@torch.no_grad()
+def held_out_predictions(models: Sequence[nn.Module], folds: Sequence[Fold]) -> tuple[Any, Tensors]:
+    """What each fold's model predicts of what was held out from it, joined, and those data."""
+    pairs = list(zip(models, folds, strict=True))
+    predictives = [model(fold.held_out[0]) for model, fold in pairs]
+    predictive = pytree.tree_map(lambda *parts: torch.cat(parts), *predictives)
+    data = zip(*(fold.held_out for _, fold in pairs), strict=True)
+    return predictive, tuple(torch.cat(parts) for parts in data)
+
+
+def calibrated(scaling: Any, predictive: Any, data: Tensors) -> Any:
+    """Fit a scaling to predictions of data, and scale them."""
+    rows = torch.arange(len(data[0]))  # in the place of inputs, for what is predicted already
+    scaling.fit(predictive.__getitem__, (rows, *data[1:]), progress=False)
+    return scaling(predictive)
+
+
+@dataclass(frozen=True)
+class _Try:
+    """Of one length: the models of the folds, their calibration, and how well they do."""
+
+    epochs: int
+    models: list[nn.Module]
+    scaling: nn.Module
+    nll: float
+
+
+@dataclass
+class _Problem:
+    """What to fit, and what was tried."""
+
+    make: Callable[[Tensors], nn.Module]
+    data: Tensors
+    seed: int
+    folds: list[Fold]
+    tries: list[_Try] = field(default_factory=list)
+    model: nn.Module | None = None
+
+    @property
+    def best(self) -> _Try:
+        """The try with the lowest NLL."""
+        return min(self.tries, key=lambda one: one.nll)
+
+    def new(self, train: Tensors) -> nn.Module:
+        """A new model, whose random numbers are the seed's; others stay as they were."""
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(self.seed)
+            return self.make(train)
+
+    @torch.no_grad()
+    def judge(self, models: list[nn.Module], length: int, scaling: nn.Module) -> None:
+        """Calibrate the models on what was held out, and note how well they predict it."""
+        predictive, data = held_out_predictions(models, self.folds)
+        _, target, weight = (*data, None)[:3]
+        losses = -calibrated(scaling, predictive, data).log_prob(target).double()
+        nll = losses.mean() if weight is None else (weight * losses).sum() / weight.sum()
+        self.tries.append(_Try(length, models, scaling, float(nll)))
+
+    def found(self) -> CrossFit:
+        """What there is to know in the end."""
+        assert self.model is not None
+        best = self.best
+        return CrossFit(
+            self.model,
+            best.scaling,
+            best.epochs,
+            [{"epochs": one.epochs, "nll": one.nll} for one in self.tries],
+            list(zip(best.models, self.folds, strict=True)),
+        )
+
+
+_Job = tuple[_Problem, Tensors]  # a model for it, to be trained on these
+
+
+def _rows(data: Tensors, chosen: Tensor) -> Tensors:
+    return tuple(tensor[chosen] for tensor in data)
