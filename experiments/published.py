@@ -69,4 +69,44 @@ SUSPECT: dict[tuple[str, str, str], str] = {
 
 # Why a baseline differs from the paper's by more than two standard errors, by (method, data set)
 # or, where one reason holds for all data sets, by (method, "*").
-EXPLANATIONS: dict[tuple[str, str], str] = {}
+EXPLANATIONS: dict[tuple[str, str], str] = {
+    ("gbll", "*"): (
+        "better than the paper's. Here the number of epochs is chosen on validation data, and the "
+        "noise starts where it is best for the first features; the paper's figures are those of "
+        "Watson et al., who do not say how long they trained. Trained for 2,000 epochs instead of "
+        "about 220, Boston's RMSE is 4.1 here too (five seeds)."
+    ),
+    ("ldgbll", "*"): "better than the paper's, as GBLL is, and for the same reasons.",
+    ("map", "*"): (
+        "better than the paper's. The noise is the one learned with the features on the way, and "
+        "the number of epochs is chosen on validation data. If the noise is estimated anew from "
+        "the trained features it is far too small, which is what the paper's NLL on Yacht looks "
+        "like."
+    ),
+    ("gp", "wine"): (
+        "Wine repeats rows. The marginal likelihood is highest where the process interpolates "
+        "them, with the noise at its lower bound (a variance of 1e-4 of the targets', gpytorch's "
+        "own): repeated test rows then gain much, others lose much. The paper's process seems to "
+        "do the same with another bound."
+    ),
+    ("gp", "yacht"): (
+        "slightly better than the paper's; hyper-parameters are found by L-BFGS in double "
+        "precision, and the paper does not say how it found them."
+    ),
+    ("dropout", "*"): (
+        "better than the paper's. Here the noise variance is learned, the rate is small (0.05) and "
+        "training long: on Energy and Yacht close to all 2,000 epochs are used. The paper's "
+        "figures are those of Watson et al., whose settings are not known."
+    ),
+    ("ensemble", "*"): (
+        "members predict a variance for every input, and the number of epochs is chosen by the "
+        "NLL of validation data, which becomes worse on Boston and Concrete (10 to 420 epochs) "
+        "long before the mean is as good as it could be; on Yacht it does not, and the NLL is "
+        "better than the paper's. The settings of the paper's figures are not known."
+    ),
+    ("swag", "*"): (
+        "better than the paper's. It collects weights around a network that is trained as MAP's "
+        "is, and so is about as good; the paper's is worse than its own MAP. Its settings are not "
+        "known."
+    ),
+}

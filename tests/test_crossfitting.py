@@ -70,7 +70,7 @@ def test_each_step_is_what_fit_and_calibration_would_do() -> None:
                 optimizer=ll.SOAP,
                 learning_rate=3e-3,
                 schedule="cosine",
-                weight_decay=100 / len(train[0]),
+                weight_decay=30 / len(train[0]),
                 epochs=epochs,
                 batch_size=8,
                 seed=seed,

@@ -44,7 +44,7 @@ class Ours(VBLL):
     num_folds: int = 5
     optimizer: str = "soap"
     learning_rate: float = 3e-3
-    weight_decay: float = 100.0  # over the number of examples, as the strength of a prior is
+    weight_decay: float = 30.0  # over the number of examples, as the strength of a prior is
     schedule: str = "cosine"
     scale_targets: bool = True
     bias: bool = True

@@ -80,7 +80,7 @@ def crossfit(
     epochs: int = 2048,
     shortest: int = 16,
     scaling: Callable[[], Any] = TailScaling,
-    weight_decay: float = 100.0,
+    weight_decay: float = 30.0,
     checkpoint: str | Path | None = None,
     **options: Any,
 ) -> list[CrossFit]:
