@@ -12,9 +12,15 @@ from torch import Tensor, nn
 from torch.testing import assert_close
 
 import lastlayer as ll
-from lastlayer.crossfitting import Fold, lengths
+from lastlayer.crossfitting import Fold, _Problem, _Try, lengths
 
-OPTIONS: dict[str, Any] = {"epochs": 8, "shortest": 2, "batch_size": 8, "progress": False}
+OPTIONS: dict[str, Any] = {
+    "epochs": 8,
+    "shortest": 2,
+    "weight_decays": (30.0,),
+    "batch_size": 8,
+    "progress": False,
+}
 
 
 def line(seed: int, count: int = 43) -> tuple[Tensor, Tensor]:
@@ -58,10 +64,18 @@ def test_every_part_is_held_out_once_and_what_is_left_over_never() -> None:
 
 def test_each_step_is_what_fit_and_calibration_would_do() -> None:
     data = [line(0), line(1)]
-    found = ll.crossfit([network, network], data, seeds=[5, 6], num_folds=3, **OPTIONS)
+    found = ll.crossfit_many(
+        [network, network],
+        data,
+        seeds=[5, 6],
+        num_folds=3,
+        **OPTIONS | {"weight_decays": (30.0, 3.0)},
+    )
     for one, (x, y), seed in zip(found, data, (5, 6), strict=True):
 
-        def trained(train: tuple[Tensor, ...], epochs: int, seed: int = seed) -> ll.Network:
+        def trained(
+            train: tuple[Tensor, ...], decay: float, epochs: int, seed: int = seed
+        ) -> ll.Network:
             torch.manual_seed(seed)
             model = network(train)
             ll.fit(
@@ -70,7 +84,7 @@ def test_each_step_is_what_fit_and_calibration_would_do() -> None:
                 optimizer=ll.SOAP,
                 learning_rate=3e-3,
                 schedule="cosine",
-                weight_decay=30 / len(train[0]),
+                weight_decay=decay / len(train[0]),
                 epochs=epochs,
                 batch_size=8,
                 seed=seed,
@@ -80,11 +94,11 @@ def test_each_step_is_what_fit_and_calibration_would_do() -> None:
 
         nlls = []
         for tried in one.tried:
-            epochs = int(tried["epochs"])
+            setting = tried["weight_decay"], int(tried["epochs"])
             predictives = []
             for part in range(3):
                 held = torch.arange(43) // 14 == part
-                model = trained((x[~held], y[~held]), epochs)
+                model = trained((x[~held], y[~held]), *setting)
                 predictives.append(model(x[held]))
             mean, epistemic, noise = (
                 torch.cat([getattr(p, name) for p in predictives]).detach()
@@ -98,29 +112,67 @@ def test_each_step_is_what_fit_and_calibration_would_do() -> None:
             )
             nlls.append(-scaling(predictive).log_prob(y[:42]).mean().item())
             assert tried["nll"] == pytest.approx(nlls[-1], abs=1e-6)
-            if epochs == one.epochs:
+            if setting == (one.weight_decay, one.epochs):
                 assert_close(one.scaling.state_dict(), scaling.state_dict(), atol=1e-5, rtol=1e-5)
                 assert_close(one.held_out()[0].mean, mean, atol=1e-6, rtol=1e-6)
-        assert nlls.index(min(nlls)) >= len(nlls) - 2, "it stops after the first that is worse"
-        assert one.epochs == one.tried[nlls.index(min(nlls))]["epochs"]
-        expected = trained((x, y), one.epochs)
+        best = one.tried[nlls.index(min(nlls))]
+        assert (one.weight_decay, one.epochs) == (best["weight_decay"], best["epochs"])
+        expected = trained((x, y), one.weight_decay, one.epochs)
         assert one.model.head.num_data == 43  # type: ignore[union-attr]
         assert_close(one.model(x).mean, expected(x).mean, atol=1e-6, rtol=1e-6)
 
 
+def settings(found: ll.CrossFit) -> list[tuple[float, float]]:
+    return [(tried["weight_decay"], tried["epochs"]) for tried in found.tried]
+
+
 def test_it_goes_on_as_long_as_that_helps_and_no_longer() -> None:
-    (one,) = ll.crossfit([network], [line(0)], num_folds=2, **OPTIONS | {"learning_rate": 1e-4})
-    assert [tried["epochs"] for tried in one.tried] == [2, 4, 8]
-    assert one.epochs == 8
-    (one,) = ll.crossfit([network], [line(0)], num_folds=2, turns=1, **OPTIONS | {"epochs": 2})
-    assert one.epochs == 2
+    """The NLL of a model is here a given function of how it was trained."""
+
+    class Told(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.zeros(()))
+
+        def forward(self, inputs: Tensor, target: Tensor | None = None) -> Any:
+            return self.weight.square() if target is not None else self
+
+    def search(values: dict[tuple[float, int], float]) -> list[tuple[float, float]]:
+        """Which settings are tried, in their order, where each has this NLL."""
+
+        def judge(problem: Any, models: Any, scaling: Any) -> None:
+            setting = problem.settings[problem.wants]
+            problem.tries.append(_Try(setting, models, scaling, values[setting]))
+            problem.wants = problem._next(problem.wants)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(_Problem, "judge", judge)
+            found = ll.crossfit(
+                lambda train: Told(), line(0), **OPTIONS | {"weight_decays": (1.0, 9.0)}
+            )
+        lowest = min(settings(found), key=lambda setting: values[setting[0], int(setting[1])])
+        assert (found.weight_decay, found.epochs) == lowest
+        return settings(found)
+
+    flat = {(decay, length): 0.0 for decay in (1.0, 9.0) for length in (2, 4, 8)}
+    assert search(flat) == [(1.0, 2), (1.0, 4), (9.0, 2)]
+    assert search(flat | {(1.0, 4): -1.0}) == [(1.0, 2), (1.0, 4), (1.0, 8), (9.0, 4)]
+    better = {(1.0, 4): -1.0, (9.0, 4): -2.0, (9.0, 8): -3.0}
+    assert search(flat | better) == [(1.0, 2), (1.0, 4), (1.0, 8), (9.0, 4), (9.0, 8)]
+    longer = {(1.0, 4): -1.0, (1.0, 8): -2.0}
+    assert search(flat | longer) == [(1.0, 2), (1.0, 4), (1.0, 8), (9.0, 8)]
+
+
+def test_fewer_turns_hold_out_less() -> None:
+    one = ll.crossfit(network, line(0), num_folds=2, turns=1, **OPTIONS | {"epochs": 2})
+    assert settings(one) == [(30.0, 2)]
     assert len(one.folds) == 1
     assert len(one.held_out()[1][0]) == 21
 
 
 def test_classes_are_calibrated_by_a_temperature() -> None:
     kind = ll.calibration.TemperatureScaling
-    (one,) = ll.crossfit([classifier], [labelled(0)], scaling=kind, **OPTIONS)
+    one = ll.crossfit(classifier, labelled(0), scaling=kind, **OPTIONS)
     assert isinstance(one.scaling, kind)
     predictive, data = one.held_out()
     scaled = one.scaling(predictive).log_prob(data[1]).mean().item()
@@ -133,8 +185,8 @@ def test_examples_without_weight_do_not_matter() -> None:
     spoilt, weight = y.clone(), torch.ones(40, dtype=torch.float64)
     spoilt[::4], weight[::4] = 1e3, 0.0
     options = OPTIONS | {"initialize": False, "num_folds": 2}
-    (clean,) = ll.crossfit([network], [(x, y, weight)], **options)
-    (other,) = ll.crossfit([network], [(x, spoilt, weight)], **options)
+    clean = ll.crossfit(network, (x, y, weight), **options)
+    other = ll.crossfit(network, (x, spoilt, weight), **options)
     assert other.tried == clean.tried
     assert_close(other.scaling.state_dict(), clean.scaling.state_dict())
     assert_close(other.model(x).mean, clean.model(x).mean)
@@ -144,7 +196,7 @@ def test_the_callers_random_numbers_stay() -> None:
     torch.manual_seed(3)
     expected = torch.rand(2)
     torch.manual_seed(3)
-    ll.crossfit([network], [line(0)], num_folds=2, **OPTIONS | {"epochs": 2})
+    ll.crossfit(network, line(0), num_folds=2, **OPTIONS | {"epochs": 2})
     assert_close(torch.rand(2), expected)
 
 
@@ -162,12 +214,12 @@ def test_an_interrupted_search_goes_on(tmp_path: Path) -> None:
         return network(train)
 
     options = OPTIONS | {"num_folds": 2, "checkpoint": tmp_path}
-    (expected,) = ll.crossfit([network], [line(0)], **options | {"checkpoint": None})
+    expected = ll.crossfit(network, line(0), **options | {"checkpoint": None})
     with pytest.raises(InterruptionError):
-        ll.crossfit([partial(counting, limit=3)], [line(0)], **options)
-    assert (tmp_path / "try-2").is_dir()
+        ll.crossfit(partial(counting, limit=3), line(0), **options)
+    assert (tmp_path / "try-30-2").is_dir()
     for _ in range(2):
-        (actual,) = ll.crossfit([network], [line(0)], **options)
+        actual = ll.crossfit(network, line(0), **options)
         assert actual.tried == expected.tried
         assert_close(actual.model.state_dict(), copy.deepcopy(expected.model.state_dict()))
 
@@ -180,6 +232,8 @@ def test_an_interrupted_search_goes_on(tmp_path: Path) -> None:
         ({"num_folds": 3, "turns": 4}, "turns=4, but there are only num_folds=3"),
         ({"turns": 0}, "turns must be an integer"),
         ({"shortest": 0}, "shortest must be an integer"),
+        ({"weight_decays": ()}, r"weight_decays is empty; pass \(0.0,\) for none"),
+        ({"weight_decays": (-1.0,)}, "weight_decay must"),
         ({"epochs": 0}, "epochs must be an integer"),
         ({"patience": 3}, "patience is about the validation NLL"),
         ({"epoch": 3}, "option must be one of"),
@@ -187,9 +241,12 @@ def test_an_interrupted_search_goes_on(tmp_path: Path) -> None:
 )
 def test_bad_arguments_say_what_is_wrong(change: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        ll.crossfit([network], [line(0)], **OPTIONS | change)
+        ll.crossfit(network, line(0), **OPTIONS | change)
 
 
-def test_one_function_for_each_problem() -> None:
-    with pytest.raises(ValueError, match="1 functions that make models, and 2 data"):
-        ll.crossfit([network], [line(0), line(1)], **OPTIONS)
+def test_each_problem_has_its_function_and_holds_out_by_itself() -> None:
+    for makes, data in (([network], [line(0), line(1)]), ([], [])):
+        with pytest.raises(ValueError, match=f"got {len(makes)} functions and {len(data)} data"):
+            ll.crossfit_many(makes, data, **OPTIONS)
+    with pytest.raises(TypeError, match="pass all data together"):
+        ll.crossfit(network, line(0), validation=line(1), **OPTIONS)

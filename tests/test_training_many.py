@@ -70,6 +70,22 @@ def test_each_model_has_its_own_weights_data_order_and_end() -> None:
     assert len({len(history) for history in histories}) > 2, "the ends must differ"
 
 
+def test_a_parameter_may_be_a_single_number() -> None:
+    class Scaled(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.scale = nn.Parameter(torch.ones(()))
+
+        def forward(self, inputs: Tensor) -> Tensor:
+            return self.scale * inputs
+
+    models = []
+    for seed in range(COUNT):
+        network = regression(seed)
+        models.append(ll.Network(nn.Sequential(Scaled(), network.backbone), network.head))
+    compare(models, curve(), epochs=3, batch_size=8, clip=0.1)
+
+
 def test_an_optimizer_to_which_shapes_matter_is_told_of_the_stack() -> None:
     """Without `eps`, a gradient that is only rounding would be scaled up like any other."""
     train, _ = splits(curve())

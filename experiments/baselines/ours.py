@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 import lastlayer as ll
 from lastlayer.calibration import Calibrated, TailScaling, VarianceScaling
-from lastlayer.crossfitting import CrossFit, calibrated, crossfit
+from lastlayer.crossfitting import CrossFit, calibrated, crossfit_many
 
 from ..datasets.uci import Pair, Split
 from ..method import OPTIONS, AnyMethod
@@ -44,7 +44,7 @@ class Ours(VBLL):
     num_folds: int = 5
     optimizer: str = "soap"
     learning_rate: float = 3e-3
-    weight_decay: float = 30.0  # over the number of examples, as the strength of a prior is
+    weight_decay: Any = (30.0, 300.0)  # over the number of examples; the better one
     schedule: str = "cosine"
     scale_targets: bool = True
     bias: bool = True
@@ -63,13 +63,14 @@ class Ours(VBLL):
         self, splits: Sequence[Split], checkpoint: Path | None = None
     ) -> list[tuple[nn.Module, dict[str, Any]]]:
         """Double the length while that helps, then train anew on all but the test data."""
-        options = {name: getattr(self, name) for name in OPTIONS}
-        found = crossfit(
+        options = {name: getattr(self, name) for name in OPTIONS if name != "weight_decay"}
+        found = crossfit_many(
             [functools.partial(self._model, split) for split in splits],
             [split.development for split in splits],
             seeds=[split.seed for split in splits],
             num_folds=self.num_folds,
             turns=self.turns,
+            weight_decays=self.weight_decay,
             checkpoint=checkpoint,
             checkpoint_every=max(1, self.epochs // 20),
             progress=False,
@@ -95,12 +96,15 @@ def _described(found: CrossFit, split: Split) -> tuple[nn.Module, dict[str, Any]
         "uncalibrated": (Calibrated(found.model, none), predictive),
         "exact": (Calibrated(exact, tails), calibrated(tails, exact_predictive, data)),
     }
-    notes: dict[str, Any] = {"epochs": found.epochs}
+    notes: dict[str, Any] = {"epochs": found.epochs, "weight_decay": found.weight_decay}
     for name, (_, held_out) in cases.items():
         nll = -held_out.log_prob(data[1]).double().mean().item()
         notes[f"validation_nll_{name}".rstrip("_")] = nll
     notes["validation_rmse"] = (predictive.mean - data[1]).square().mean().sqrt().item()
-    notes["tried"] = [{"epochs": t["epochs"], "validation_nll": t["nll"]} for t in found.tried]
+    notes["tried"] = [
+        {name.replace("nll", "validation_nll"): value for name, value in one.items()}
+        for one in found.tried
+    ]
     notes["alternatives"] = {name: cases[name][0].eval() for name in ALTERNATIVES}
     return cases[""][0].eval(), notes
 

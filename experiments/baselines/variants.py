@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import lastlayer as ll
 
@@ -86,7 +86,7 @@ class NoDecay(Variant):
     """Weights of the features may grow as they like."""
 
     label = "no weight decay"
-    weight_decay: float = 0.0
+    weight_decay: Any = (0.0,)
 
 
 @dataclass(frozen=True, kw_only=True)

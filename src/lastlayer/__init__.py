@@ -36,7 +36,7 @@ from .variational import (
 
 if TYPE_CHECKING:
     from . import calibration, conformal, metrics, ood, plots
-    from .crossfitting import CrossFit, crossfit
+    from .crossfitting import CrossFit, crossfit, crossfit_many
     from .training import SOAP, History, fit, fit_many
 
 __version__ = "0.1.0"
@@ -73,6 +73,7 @@ __all__ = [
     "calibration",
     "conformal",
     "crossfit",
+    "crossfit_many",
     "fit",
     "fit_many",
     "functional",
@@ -89,7 +90,7 @@ __all__ = [
 # metrics and plots need an extra.
 _MODULES = ("calibration", "conformal", "metrics", "ood", "plots")
 _FROM = {
-    "crossfitting": ("CrossFit", "crossfit"),
+    "crossfitting": ("CrossFit", "crossfit", "crossfit_many"),
     "training": ("SOAP", "History", "fit", "fit_many"),
 }
 

@@ -1,11 +1,12 @@
-"""How long to train, and how large errors really are: both from data held out in turns."""
+"""How to train, and how large errors really are: both from data held out in turns."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import itertools
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +17,13 @@ from .calibration import TailScaling
 from .training import SOAP, fit_many
 
 Tensors = tuple[Tensor, ...]  # (inputs, target) or (inputs, target, weight)
+
+
+class Setting(NamedTuple):
+    """How to train."""
+
+    weight_decay: float  # over the number of examples
+    epochs: int
 
 
 @dataclass(frozen=True)
@@ -46,16 +54,18 @@ class CrossFit:
     """A model of all the data, and what held-out data say about models like it.
 
     Attributes:
-        model: trained on all the data, for `epochs`.
+        model: trained on all the data in the best way of those tried.
         scaling: fitted on the held-out predictions of the folds' models.
-        epochs: the best number of those tried.
-        tried: for each number tried, in order, a dict with `epochs` and the `nll` of the scaled
-            predictions of held-out data.
-        folds: for each fold the model trained on its data for `epochs`, and the fold.
+        weight_decay: the best, over the number of examples.
+        epochs: the best number.
+        tried: in order, dicts of `weight_decay`, `epochs` and the `nll` of the scaled predictions
+            of held-out data.
+        folds: for each fold the model trained on its data in the best way, and the fold.
     """
 
     model: nn.Module
     scaling: nn.Module
+    weight_decay: float
     epochs: int
     tried: list[dict[str, float]]
     folds: list[tuple[nn.Module, Fold]] = field(repr=False)
@@ -71,6 +81,33 @@ class CrossFit:
 
 
 def crossfit(
+    make: Callable[[Tensors], nn.Module],
+    data: Tensors,
+    *,
+    seed: int = 0,
+    **options: Any,
+) -> CrossFit:
+    """Train for as long as is good for data held out, calibrate on those, train on everything.
+
+    Parts of the data take turns in being held out from a model that is trained on the rest. The
+    number of epochs doubles as long as predictions of the held-out data become better, calibrated
+    on the same data; then another weight decay is tried. A model is trained in the best way on all
+    the data, and the calibration goes with it. Validation data of its own would be fewer, and lost
+    for training.
+
+    Args:
+        make: from training data to a new model for them.
+        data: (inputs, target) or (inputs, target, weight), tensors with examples in a random order.
+        seed: of all random numbers.
+        options: see `crossfit_many`.
+
+    Returns:
+        The model, its calibration, and what was tried.
+    """
+    return crossfit_many([make], [data], seeds=[seed], **options)[0]
+
+
+def crossfit_many(
     makes: Sequence[Callable[[Tensors], nn.Module]],
     data: Sequence[Tensors],
     *,
@@ -80,77 +117,78 @@ def crossfit(
     epochs: int = 2048,
     shortest: int = 16,
     scaling: Callable[[], Any] = TailScaling,
-    weight_decay: float = 30.0,
+    weight_decays: Sequence[float] = (30.0, 300.0),
     checkpoint: str | Path | None = None,
     **options: Any,
 ) -> list[CrossFit]:
-    """Train for as long as is good for data held out, calibrate on those, train on everything.
-
-    Parts of the data take turns in being held out from a model that is trained on the rest. The
-    number of epochs doubles as long as predictions of the held-out data become better, calibrated
-    on the same data. Then a model is trained for the best number on all the data, and the
-    calibration goes with it. Validation data of its own would be fewer, and lost for training.
-
-    Several problems can be solved at once; all their models train together, as in `fit_many`.
+    """`crossfit` of many problems, whose models train together as in `fit_many`.
 
     Args:
         makes: for each problem, a function from training data to a new model for them.
-        data: for each problem (inputs, target) or (inputs, target, weight), tensors with examples
-            in a random order, of the same shapes for all problems.
-        seeds: of the problems; 0, 1, 2 and so on.
+        data: for each problem, all of the same shapes.
+        seeds: one for each problem; 0, 1, 2 and so on.
         num_folds: of how many parts each is held out.
         turns: how many parts are held out in turn; all of them if None.
         epochs: at most.
         shortest: the least number of epochs to try.
         scaling: makes a calibration of `lastlayer.calibration`.
-        weight_decay: of the backbone, over the number of examples, as the strength of a prior is.
-        checkpoint: a folder for checkpoints.
-        options: other options of `fit`. Here, the optimiser is SOAP with a learning rate of 3e-3
-            along a cosine.
+        weight_decays: of the backbone, over the number of examples, as the strength of a prior is.
+            Each is tried with the best number of epochs so far, and with more if it is better.
+        checkpoint: a folder to go on from after an interruption.
+        options: others of `fit`. Here the optimiser is `SOAP`, with a learning rate of 3e-3 along a
+            cosine.
 
     Returns:
-        For each problem the model and what was learnt from held-out data.
+        For each problem the model, its calibration, and what was tried.
     """
     check_count("num_folds", num_folds, 2)
     turns = num_folds if turns is None else turns
     check_count("turns", turns)
+    if not weight_decays:
+        raise ValueError("weight_decays is empty; pass (0.0,) for none")
     if turns > num_folds:
         raise ValueError(f"turns={turns}, but there are only num_folds={num_folds} parts")
-    if len(makes) != len(data):
-        raise ValueError(f"there are {len(makes)} functions that make models, and {len(data)} data")
+    if not makes or len(makes) != len(data):
+        raise ValueError(
+            f"each problem has data and a function that makes models, got {len(makes)} functions "
+            f"and {len(data)} data"
+        )
+    if "validation" in options:
+        raise TypeError("crossfit holds data out by itself; pass all data together")
     seeds = range(len(data)) if seeds is None else seeds
-    defaults: dict[str, Any] = {"optimizer": SOAP, "learning_rate": 3e-3, "schedule": "cosine"}
+    settings = [
+        Setting(decay, length) for decay in weight_decays for length in lengths(shortest, epochs)
+    ]
     problems = [
-        _Problem(make, tensors, seed, Fold.of(tensors, num_folds, turns))
+        _Problem(make, tensors, seed, Fold.of(tensors, num_folds, turns), settings)
         for make, tensors, seed in zip(makes, data, seeds, strict=True)
     ]
+    defaults: dict[str, Any] = {"optimizer": SOAP, "learning_rate": 3e-3, "schedule": "cosine"}
 
-    def train(jobs: list[_Job], length: int, name: str) -> list[nn.Module]:
+    def train(jobs: list[_Job], setting: Setting, name: str) -> Iterator[nn.Module]:
         models = [problem.new(tensors) for problem, tensors in jobs]
+        name = f"{name}-{setting.weight_decay:g}-{setting.epochs}"
         fit_many(
             models,
             [tensors for _, tensors in jobs],
             seeds=[problem.seed for problem, _ in jobs],
-            epochs=length,
-            weight_decay=weight_decay / len(jobs[0][1][0]),
-            checkpoint=checkpoint and Path(checkpoint) / f"{name}-{length}",
+            epochs=setting.epochs,
+            weight_decay=setting.weight_decay / len(jobs[0][1][0]),
+            checkpoint=checkpoint and Path(checkpoint) / name,
             **defaults | options,
         )
-        return [model.eval() for model in models]
+        return (model.eval() for model in models)
 
-    going = problems
-    for length in lengths(shortest, epochs):
-        models = iter(train([(p, f.train) for p in going for f in p.folds], length, "try"))
+    while going := _alike([problem for problem in problems if problem.wants is not None]):
+        jobs = [(problem, fold.train) for problem in going for fold in problem.folds]
+        models = train(jobs, settings[going[0].wants or 0], "try")
         for problem in going:
-            problem.judge([next(models) for _ in problem.folds], length, scaling())
-        going = [problem for problem in going if problem.tries[-1] is problem.best]
-        if not going:
-            break
-    for length in sorted({problem.best.epochs for problem in problems}):
-        chosen = [problem for problem in problems if problem.best.epochs == length]
-        models = iter(train([(problem, problem.data) for problem in chosen], length, "whole"))
-        for problem in chosen:
-            problem.model = next(models)
+            problem.judge(list(itertools.islice(models, turns)), scaling())
+    for setting in settings:
+        if chosen := [problem for problem in problems if problem.best.setting == setting]:
+            models = train([(problem, problem.data) for problem in chosen], setting, "whole")
+            for problem in chosen:
+                problem.model = next(models)
     return [problem.found() for problem in problems]
 
 
@@ -181,11 +219,10 @@ def calibrated(scaling: Any, predictive: Any, data: Tensors) -> Any:
     return scaling(predictive)
 
 
-@dataclass(frozen=True)
-class _Try:
-    """Of one length: the models of the folds, their calibration, and how well they do."""
+class _Try(NamedTuple):
+    """The models of the folds, their calibration, and how well they do."""
 
-    epochs: int
+    setting: Setting
     models: list[nn.Module]
     scaling: nn.Module
     nll: float
@@ -193,12 +230,14 @@ class _Try:
 
 @dataclass
 class _Problem:
-    """What to fit, and what was tried."""
+    """What to fit, what was tried, and which of the settings to try next."""
 
     make: Callable[[Tensors], nn.Module]
     data: Tensors
     seed: int
     folds: list[Fold]
+    settings: list[Setting]
+    wants: int | None = 0
     tries: list[_Try] = field(default_factory=list)
     model: nn.Module | None = None
 
@@ -214,13 +253,27 @@ class _Problem:
             return self.make(train)
 
     @torch.no_grad()
-    def judge(self, models: list[nn.Module], length: int, scaling: nn.Module) -> None:
-        """Calibrate the models on what was held out, and note how well they predict it."""
+    def judge(self, models: list[nn.Module], scaling: nn.Module) -> None:
+        """Calibrate models with the wanted setting on what was held out from them, and go on."""
+        assert self.wants is not None
         predictive, data = held_out_predictions(models, self.folds)
         _, target, weight = (*data, None)[:3]
         losses = -calibrated(scaling, predictive, data).log_prob(target).double()
         nll = losses.mean() if weight is None else (weight * losses).sum() / weight.sum()
-        self.tries.append(_Try(length, models, scaling, float(nll)))
+        self.tries.append(_Try(self.settings[self.wants], models, scaling, float(nll)))
+        self.wants = self._next(self.wants)
+
+    def _next(self, last: int) -> int | None:
+        """Longer training if the last was the best so far, else the next decay, if there is one."""
+        best, improved = self.best.setting, self.tries[-1] is self.best
+        for at in range(last + 1, len(self.settings)):
+            decay, epochs = self.settings[at]
+            if decay == self.settings[last].weight_decay:
+                if improved:
+                    return at
+            elif epochs == best.epochs:
+                return at
+        return None
 
     def found(self) -> CrossFit:
         """What there is to know in the end."""
@@ -229,10 +282,16 @@ class _Problem:
         return CrossFit(
             self.model,
             best.scaling,
-            best.epochs,
-            [{"epochs": one.epochs, "nll": one.nll} for one in self.tries],
+            *best.setting,
+            [{**one.setting._asdict(), "nll": one.nll} for one in self.tries],
             list(zip(best.models, self.folds, strict=True)),
         )
+
+
+def _alike(problems: list[_Problem]) -> list[_Problem]:
+    """Those that want the first of the settings that any of them wants."""
+    first = min((problem.wants or 0 for problem in problems), default=0)
+    return [problem for problem in problems if problem.wants == first]
 
 
 _Job = tuple[_Problem, Tensors]  # a model for it, to be trained on these

@@ -106,7 +106,8 @@ class ManyModels:
         """One step of the optimiser for every row."""
         with torch.no_grad():
             gradients, notes = self._call(self._gradients, batch)
-        norm = torch.cat([gradient.flatten(1) for gradient in gradients.values()], 1).norm(dim=1)
+        flat = [gradient.reshape(len(gradient), -1) for gradient in gradients.values()]
+        norm = torch.cat(flat, 1).norm(dim=1)
         factor = torch.ones_like(norm)
         if self.options.clip is not None:
             factor = (self.options.clip / (norm + 1e-6)).clamp(max=1.0)  # as torch does

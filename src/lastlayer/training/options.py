@@ -75,6 +75,8 @@ class Options:
             object.__setattr__(self, name, int(getattr(self, name)))  # not a NumPy number
         check_positive("learning_rate", self.learning_rate)
         check_number("weight_decay", self.weight_decay)
+        if self.weight_decay < 0:
+            raise ValueError(f"weight_decay must not be negative, got {self.weight_decay!r}")
         check_count("seed", self.seed, 0)
         for name in ("learning_rate", "weight_decay"):
             object.__setattr__(self, name, float(getattr(self, name)))
