@@ -1,4 +1,4 @@
-"""SOAP: Adam in a basis that follows the gradients; small networks need far fewer steps with it."""
+"""SOAP: Adam in a basis that follows the gradients, for small networks that are hard to fit."""
 
 from __future__ import annotations
 
