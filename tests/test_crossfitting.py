@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.testing import assert_close
 
 import lastlayer as ll
-from lastlayer.crossfitting import Fold, _Problem, _Try, lengths
+from lastlayer.crossfitting import Fold, _Problem, lengths
 
 OPTIONS: dict[str, Any] = {
     "epochs": 8,
@@ -40,8 +40,8 @@ def labelled(seed: int) -> tuple[Tensor, Tensor]:
     return x, (y > 0).long().squeeze(-1)
 
 
-def classifier(train: tuple[Tensor, ...]) -> ll.Network:
-    return ll.Network(nn.Identity(), ll.DiscriminativeClassification(2, 2, num_data=len(train[0])))
+def classifier(head: Any, train: tuple[Tensor, ...]) -> ll.Network:
+    return ll.Network(nn.Identity(), head(2, 2, num_data=len(train[0])))
 
 
 def test_lengths_double_up_to_the_longest() -> None:
@@ -52,14 +52,16 @@ def test_lengths_double_up_to_the_longest() -> None:
 
 def test_every_part_is_held_out_once_and_what_is_left_over_never() -> None:
     data = torch.arange(13), torch.arange(13) + 100
-    folds = Fold.of(data, 4, 4)
-    assert [fold.held_out[0].tolist() for fold in folds] == [
-        [0, 1, 2], [3, 4, 5], [6, 7, 8], [9, 10, 11]
-    ]  # fmt: skip
+    folds = Fold.of(data, 4, 4, seed=0)
+    held = [row for fold in folds for row in fold.held_out[0].tolist()]
+    assert len(held) == len(set(held)) == 12
+    assert held != sorted(held), "parts are random"
     for fold in folds:
+        assert len(fold.held_out[0]) == 3
         assert sorted([*fold.train[0].tolist(), *fold.held_out[0].tolist()]) == list(range(13))
         assert_close(fold.train[1], fold.train[0] + 100)
-    assert len(Fold.of(data, 4, 2)) == 2
+    again, other = (Fold.of(data, 4, 2, seed)[1].held_out[0].tolist() for seed in (0, 1))
+    assert again == folds[1].held_out[0].tolist() != other
 
 
 def test_each_step_is_what_fit_and_calibration_would_do() -> None:
@@ -95,11 +97,9 @@ def test_each_step_is_what_fit_and_calibration_would_do() -> None:
         nlls = []
         for tried in one.tried:
             setting = tried["weight_decay"], int(tried["epochs"])
-            predictives = []
-            for part in range(3):
-                held = torch.arange(43) // 14 == part
-                model = trained((x[~held], y[~held]), *setting)
-                predictives.append(model(x[held]))
+            folds = [fold for _, fold in one.folds]
+            held_y = torch.cat([fold.held_out[1] for fold in folds])
+            predictives = [trained(fold.train, *setting)(fold.held_out[0]) for fold in folds]
             mean, epistemic, noise = (
                 torch.cat([getattr(p, name) for p in predictives]).detach()
                 for name in ("mean", "epistemic_variance", "noise_variance")
@@ -107,10 +107,10 @@ def test_each_step_is_what_fit_and_calibration_would_do() -> None:
             predictive = ll.GaussianPredictive(mean, epistemic, noise)
             scaling = ll.calibration.TailScaling().fit(
                 predictive.__getitem__,
-                (torch.arange(42), y[:42]),
+                (torch.arange(42), held_y),
                 progress=False,
             )
-            nlls.append(-scaling(predictive).log_prob(y[:42]).mean().item())
+            nlls.append(-scaling(predictive).log_prob(held_y).mean().item())
             assert tried["nll"] == pytest.approx(nlls[-1], abs=1e-6)
             if setting == (one.weight_decay, one.epochs):
                 assert_close(one.scaling.state_dict(), scaling.state_dict(), atol=1e-5, rtol=1e-5)
@@ -140,13 +140,11 @@ def test_it_goes_on_as_long_as_that_helps_and_no_longer() -> None:
     def search(values: dict[tuple[float, int], float]) -> list[tuple[float, float]]:
         """Which settings are tried, in their order, where each has this NLL."""
 
-        def judge(problem: Any, models: Any, scaling: Any) -> None:
-            setting = problem.settings[problem.wants]
-            problem.tries.append(_Try(setting, models, scaling, values[setting]))
-            problem.wants = problem._next(problem.wants)
+        def calibrate(problem: Any, *_: Any) -> tuple[float, nn.Module]:
+            return values[problem.settings[problem.wants]], nn.Identity()
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(_Problem, "judge", judge)
+            patch.setattr(_Problem, "_calibrate", calibrate)
             found = ll.crossfit(
                 lambda train: Told(), line(0), **OPTIONS | {"weight_decays": (1.0, 9.0)}
             )
@@ -170,34 +168,74 @@ def test_fewer_turns_hold_out_less() -> None:
     assert len(one.held_out()[1][0]) == 21
 
 
-def test_classes_are_calibrated_by_a_temperature() -> None:
-    kind = ll.calibration.TemperatureScaling
-    one = ll.crossfit(classifier, labelled(0), scaling=kind, **OPTIONS)
-    assert isinstance(one.scaling, kind)
+@pytest.mark.parametrize("head", [ll.DiscriminativeClassification, ll.GenerativeClassification])
+def test_classes_are_calibrated_by_a_temperature(head: Any) -> None:
+    one = ll.crossfit(partial(classifier, head), labelled(0), **OPTIONS)
+    assert isinstance(one.scaling, ll.calibration.TemperatureScaling)
     predictive, data = one.held_out()
     scaled = one.scaling(predictive).log_prob(data[1]).mean().item()
     assert -scaled == pytest.approx(min(tried["nll"] for tried in one.tried))
     assert predictive.probs().shape == (40, 2)
 
 
-def test_examples_without_weight_do_not_matter() -> None:
+def test_several_outputs_have_scales_of_their_own() -> None:
+    x, y = line(0)
+    for noise, kind in (("diagonal", "TailScaling"), ("dense", "VarianceScaling")):
+
+        def make(train: tuple[Tensor, ...], noise: Any = noise) -> ll.Network:
+            return ll.Network(
+                nn.Identity(), ll.Regression(2, 2, num_data=len(train[0]), noise=noise)
+            )
+
+        one = ll.crossfit(make, (x, torch.cat([y, 100 * y], 1)), **OPTIONS)
+        assert type(one.scaling).__name__ == kind
+        assert one.scaling.variance_scale.shape == (2,)
+    chosen = ll.crossfit(network, (x, y), scaling=ll.calibration.VarianceScaling, **OPTIONS)
+    assert isinstance(chosen.scaling, ll.calibration.VarianceScaling)
+
+
+@pytest.mark.parametrize("shape", [(40,), (40, 1)])
+def test_examples_without_weight_do_not_matter(shape: tuple[int, ...]) -> None:
     x, y = line(0, 40)
     spoilt, weight = y.clone(), torch.ones(40, dtype=torch.float64)
-    spoilt[::4], weight[::4] = 1e3, 0.0
-    options = OPTIONS | {"initialize": False, "num_folds": 2}
+    spoilt[::4], weight[::4] = float("nan"), 0.0
+    options = OPTIONS | {"num_folds": 2, "scaling": ll.calibration.VarianceScaling}
     clean = ll.crossfit(network, (x, y, weight), **options)
-    other = ll.crossfit(network, (x, spoilt, weight), **options)
+    other = ll.crossfit(network, (x, spoilt, weight.reshape(shape)), **options)
     assert other.tried == clean.tried
+    assert math.isfinite(clean.tried[0]["nll"])
     assert_close(other.scaling.state_dict(), clean.scaling.state_dict())
     assert_close(other.model(x).mean, clean.model(x).mean)
 
 
-def test_the_callers_random_numbers_stay() -> None:
+def test_what_fails_is_not_chosen_and_spoils_nothing_else() -> None:
+    x, y = line(0)
+    options = OPTIONS | {"epochs": 200, "shortest": 100, "weight_decays": (3.0, 1e6)}
+    with pytest.warns(UserWarning, match="the loss became"):
+        one = ll.crossfit(network, (x, y), **options)
+    assert one.weight_decay == 3.0
+    assert math.isinf(one.tried[-1]["nll"])
+    spoilt = y.clone()
+    spoilt[3] = float("nan")
+    message = "problem with seed 1 had finite predictions"
+    warns = pytest.warns(UserWarning, match="the loss became")
+    with warns, pytest.raises(FloatingPointError, match=message):
+        ll.crossfit_many([network] * 2, [(x, y), (x, spoilt)], **OPTIONS)
+
+
+def test_random_numbers_are_those_of_the_seed_and_the_callers_stay() -> None:
+    def random(train: tuple[Tensor, ...]) -> ll.Network:
+        return ll.Network(ll.make_variational(network(train).backbone), network(train).head)
+
     torch.manual_seed(3)
     expected = torch.rand(2)
-    torch.manual_seed(3)
-    ll.crossfit(network, line(0), num_folds=2, **OPTIONS | {"epochs": 2})
-    assert_close(torch.rand(2), expected)
+    found = []
+    for seed in (3, 4):
+        torch.manual_seed(seed)
+        found.append(ll.crossfit(random, line(0), num_folds=2, **OPTIONS | {"epochs": 2}))
+        if seed == 3:
+            assert_close(torch.rand(2), expected)
+    assert found[0].tried == found[1].tried
 
 
 def test_an_interrupted_search_goes_on(tmp_path: Path) -> None:
@@ -232,10 +270,9 @@ def test_an_interrupted_search_goes_on(tmp_path: Path) -> None:
         ({"num_folds": 3, "turns": 4}, "turns=4, but there are only num_folds=3"),
         ({"turns": 0}, "turns must be an integer"),
         ({"shortest": 0}, "shortest must be an integer"),
-        ({"weight_decays": ()}, r"weight_decays is empty; pass \(0.0,\) for none"),
-        ({"weight_decays": (-1.0,)}, "weight_decay must"),
+        ({"weight_decays": ()}, r"at least zero, got \(\); pass \(0.0,\) for none"),
+        ({"weight_decays": (1.0, -1.0)}, "at least zero, got"),
         ({"epochs": 0}, "epochs must be an integer"),
-        ({"patience": 3}, "patience is about the validation NLL"),
         ({"epoch": 3}, "option must be one of"),
     ],
 )
@@ -248,5 +285,10 @@ def test_each_problem_has_its_function_and_holds_out_by_itself() -> None:
     for makes, data in (([network], [line(0), line(1)]), ([], [])):
         with pytest.raises(ValueError, match=f"got {len(makes)} functions and {len(data)} data"):
             ll.crossfit_many(makes, data, **OPTIONS)
-    with pytest.raises(TypeError, match="pass all data together"):
-        ll.crossfit(network, line(0), validation=line(1), **OPTIONS)
+    for option in ("validation", "patience", "weight_decay", "retrain"):
+        with pytest.raises(TypeError, match=f"crossfit takes no {option}: it holds data out"):
+            ll.crossfit(network, line(0), **OPTIONS, **{option: 1})
+    with pytest.raises(TypeError, match="a tuple of tensors"):
+        ll.crossfit(network, list(line(0)), **OPTIONS)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"differ in length: \[42, 43\]"):
+        ll.crossfit(network, (line(0)[0], line(0)[1][1:]), **OPTIONS)

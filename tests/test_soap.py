@@ -81,6 +81,49 @@ def test_it_does_not_matter_how_the_space_is_turned() -> None:
     assert difference(torch.optim.AdamW) > 1e-2
 
 
+def test_every_step_is_that_of_a_plain_loop() -> None:
+    """Written out once more for one matrix, over several bases, with knobs of its own."""
+    start, loss = randn(3, 5), valley(3, 5)
+    knobs = {"betas": (0.8, 0.9), "memory": 0.7, "every": 4, "eps": 1e-6}
+    weight = start.clone().requires_grad_()
+    mean = square = torch.zeros(3, 5, dtype=torch.float64)
+    rows, columns = torch.zeros(3, 3).double(), torch.zeros(5, 5).double()
+    left, right = torch.eye(3).double(), torch.eye(5).double()
+    for step in range(1, 15):
+        (gradient,) = torch.autograd.grad(loss(weight), weight)
+        with torch.no_grad():
+            mean = 0.8 * mean + 0.2 * gradient
+            rows = 0.7 * rows + 0.3 * gradient @ gradient.T
+            columns = 0.7 * columns + 0.3 * gradient.T @ gradient
+            if step in (4, 8, 12):
+                turned = torch.linalg.eigh(rows)[1], torch.linalg.eigh(columns)[1]
+                variances = torch.kron(left, right) @ square.flatten().diag()
+                variances = variances @ torch.kron(left, right).T  # as if uncorrelated before
+                left, right = turned
+                basis = torch.kron(left, right)
+                square = (basis.T @ variances @ basis).diagonal().reshape(3, 5)
+            square = 0.9 * square + 0.1 * (left.T @ gradient @ right) ** 2
+            ratio = (left.T @ mean @ right) / (1 - 0.8**step)
+            ratio = ratio / ((square / (1 - 0.9**step)).sqrt() + 1e-6)
+            weight = (1 - 0.01 * 0.1) * weight - 0.01 * left @ ratio @ right.T
+        weight.requires_grad_()
+    found = minimise(ll.SOAP, start, loss, steps=14, **knobs)
+    assert_close(found, weight.detach(), rtol=1e-8, atol=1e-8)
+
+
+def test_no_step_is_longer_than_adams_may_be() -> None:
+    """A new basis finds entries that were zero in the old one, as units come to life."""
+    weight = nn.Parameter(torch.zeros(4, 6).double())
+    optimizer = ll.SOAP([weight], lr=1.0, weight_decay=0.0)
+    for step in range(1, 61):
+        before = weight.detach().clone()
+        dead = step % 20 == 0
+        weight.grad = randn(4, 6, seed=step) + 1
+        weight.grad[:, 5 if not dead else slice(None)] = 0.0
+        optimizer.step()
+        assert (weight - before).norm() < 2 * 24**0.5
+
+
 def test_a_valley_takes_fewer_steps() -> None:
     loss = valley(8, 8)
     left = {
@@ -142,6 +185,16 @@ def test_large_sides_keep_their_basis() -> None:
     assert optimizer.state[kernel]["left"].shape == (1, 4, 4)
     assert "right" not in optimizer.state[kernel]
     assert kernel.isfinite().all()
+
+
+def test_sparse_and_complex_parameters_are_refused() -> None:
+    sparse = nn.Embedding(3, 2, sparse=True)
+    sparse(torch.tensor([1])).sum().backward()
+    number = nn.Parameter(torch.ones(2, 2, dtype=torch.complex64))
+    number.abs().sum().backward()
+    for parameter in (sparse.weight, number):
+        with pytest.raises(TypeError, match="dense gradients of real parameters"):
+            ll.SOAP([parameter]).step()
 
 
 @pytest.mark.parametrize(

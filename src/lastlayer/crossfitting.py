@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,8 +15,10 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from ._checks import check_count
-from .calibration import TailScaling
+from .calibration import TailScaling, TemperatureScaling, VarianceScaling
+from .predictive import GaussianPredictive
 from .training import SOAP, fit_many
+from .training.one import weighted_sums
 
 Tensors = tuple[Tensor, ...]  # (inputs, target) or (inputs, target, weight)
 
@@ -34,17 +38,21 @@ class Fold:
     held_out: Tensors
 
     @classmethod
-    def of(cls, data: Tensors, count: int, turns: int) -> list[Fold]:
-        """Hold out the first of `count` equal parts of the data, then the next, `turns` times.
+    def of(cls, data: Tensors, count: int, turns: int, seed: int) -> list[Fold]:
+        """Hold out one of `count` equal parts of the data, then the next, `turns` times.
 
-        What is left over is never held out, so that all folds train on as many examples.
+        Parts are random. What is left over is never held out, so that all folds train on as many
+        examples.
         """
-        size = len(data[0]) // count
+        total = _num_examples(data)
+        size = total // count
         if not size:
             raise ValueError(
-                f"{len(data[0])} examples cannot be held out in {count} parts; lower num_folds"
+                f"{total} examples cannot be held out in {count} parts; lower num_folds"
             )
-        part = torch.arange(len(data[0])) // size
+        order = torch.randperm(total, generator=torch.Generator().manual_seed(seed))
+        part = torch.empty_like(order)
+        part[order] = torch.arange(total) // size
         held = [part == turn for turn in range(turns)]
         return [cls(_rows(data, ~chosen), _rows(data, chosen)) for chosen in held]
 
@@ -96,8 +104,9 @@ def crossfit(
     for training.
 
     Args:
-        make: from training data to a new model for them.
-        data: (inputs, target) or (inputs, target, weight), tensors with examples in a random order.
+        make: from training data to a new model for them. Models may differ in what their
+            parameters and buffers hold, and in nothing else.
+        data: (inputs, target) or (inputs, target, weight), tensors.
         seed: of all random numbers.
         options: see `crossfit_many`.
 
@@ -116,7 +125,7 @@ def crossfit_many(
     turns: int | None = None,
     epochs: int = 2048,
     shortest: int = 16,
-    scaling: Callable[[], Any] = TailScaling,
+    scaling: Callable[[], nn.Module] | None = None,
     weight_decays: Sequence[float] = (30.0, 300.0),
     checkpoint: str | Path | None = None,
     **options: Any,
@@ -131,7 +140,9 @@ def crossfit_many(
         turns: how many parts are held out in turn; all of them if None.
         epochs: at most.
         shortest: the least number of epochs to try.
-        scaling: makes a calibration of `lastlayer.calibration`.
+        scaling: makes a calibration of `lastlayer.calibration`, such as `VarianceScaling`. If None
+            it is `TailScaling` of independent outputs, `VarianceScaling` of other regression, and
+            `TemperatureScaling` of classes.
         weight_decays: of the backbone, over the number of examples, as the strength of a prior is.
             Each is tried with the best number of epochs so far, and with more if it is better.
         checkpoint: a folder to go on from after an interruption.
@@ -144,23 +155,29 @@ def crossfit_many(
     check_count("num_folds", num_folds, 2)
     turns = num_folds if turns is None else turns
     check_count("turns", turns)
-    if not weight_decays:
-        raise ValueError("weight_decays is empty; pass (0.0,) for none")
     if turns > num_folds:
         raise ValueError(f"turns={turns}, but there are only num_folds={num_folds} parts")
+    weight_decays = tuple(weight_decays)
+    if not weight_decays or min(weight_decays) < 0:
+        raise ValueError(
+            f"weight_decays are numbers of at least zero, got {weight_decays}; pass (0.0,) for none"
+        )
     if not makes or len(makes) != len(data):
         raise ValueError(
             f"each problem has data and a function that makes models, got {len(makes)} functions "
             f"and {len(data)} data"
         )
-    if "validation" in options:
-        raise TypeError("crossfit holds data out by itself; pass all data together")
-    seeds = range(len(data)) if seeds is None else seeds
+    for name in {"validation", "retrain", "patience", "weight_decay"} & set(options):
+        raise TypeError(
+            f"crossfit takes no {name}: it holds data out by itself, chooses the epochs, trains on "
+            "everything in the end, and tries weight_decays"
+        )
+    seeds = list(range(len(data)) if seeds is None else seeds)
     settings = [
         Setting(decay, length) for decay in weight_decays for length in lengths(shortest, epochs)
     ]
     problems = [
-        _Problem(make, tensors, seed, Fold.of(tensors, num_folds, turns), settings)
+        _Problem(make, tensors, seed, Fold.of(tensors, num_folds, turns, seed), settings)
         for make, tensors, seed in zip(makes, data, seeds, strict=True)
     ]
     defaults: dict[str, Any] = {"optimizer": SOAP, "learning_rate": 3e-3, "schedule": "cosine"}
@@ -181,9 +198,14 @@ def crossfit_many(
 
     while going := _alike([problem for problem in problems if problem.wants is not None]):
         jobs = [(problem, fold.train) for problem in going for fold in problem.folds]
-        models = train(jobs, settings[going[0].wants or 0], "try")
+        try:
+            models = train(jobs, settings[going[0].wants or 0], "try")
+        except FloatingPointError:  # none of them can be trained in this way
+            models = iter([])
         for problem in going:
-            problem.judge(list(itertools.islice(models, turns)), scaling())
+            problem.judge(list(itertools.islice(models, turns)), scaling)
+    for problem in problems:
+        problem.check()
     for setting in settings:
         if chosen := [problem for problem in problems if problem.best.setting == setting]:
             models = train([(problem, problem.data) for problem in chosen], setting, "whole")
@@ -220,12 +242,12 @@ def calibrated(scaling: Any, predictive: Any, data: Tensors) -> Any:
 
 
 class _Try(NamedTuple):
-    """The models of the folds, their calibration, and how well they do."""
+    """How well models do on what was held out from them; infinitely badly if they fail."""
 
     setting: Setting
-    models: list[nn.Module]
-    scaling: nn.Module
     nll: float
+    models: list[nn.Module]
+    scaling: nn.Module | None
 
 
 @dataclass
@@ -247,21 +269,44 @@ class _Problem:
         return min(self.tries, key=lambda one: one.nll)
 
     def new(self, train: Tensors) -> nn.Module:
-        """A new model, whose random numbers are the seed's; others stay as they were."""
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(self.seed)
+        """A new model, whose random numbers are the seed's."""
+        with _random_numbers(self.seed):
             return self.make(train)
 
-    @torch.no_grad()
-    def judge(self, models: list[nn.Module], scaling: nn.Module) -> None:
+    def judge(
+        self, models: list[nn.Module], scaling: Callable[[], nn.Module] | None = None
+    ) -> None:
         """Calibrate models with the wanted setting on what was held out from them, and go on."""
         assert self.wants is not None
-        predictive, data = held_out_predictions(models, self.folds)
-        _, target, weight = (*data, None)[:3]
-        losses = -calibrated(scaling, predictive, data).log_prob(target).double()
-        nll = losses.mean() if weight is None else (weight * losses).sum() / weight.sum()
-        self.tries.append(_Try(self.settings[self.wants], models, scaling, float(nll)))
+        nll, fitted = self._calibrate(models, scaling) if models else (math.inf, None)
+        self.tries.append(_Try(self.settings[self.wants], nll, models, fitted))
+        self.tries = [  # of the others, only how well they did
+            one if one is self.best else one._replace(models=[], scaling=None) for one in self.tries
+        ]
         self.wants = self._next(self.wants)
+
+    @torch.no_grad()
+    def _calibrate(
+        self, models: list[nn.Module], scaling: Callable[[], nn.Module] | None
+    ) -> tuple[float, nn.Module | None]:
+        """The NLL of calibrated predictions, and their calibration."""
+        with _random_numbers(self.seed):
+            predictive, data = held_out_predictions(models, self.folds)
+        if not all(part.isfinite().all() for part in pytree.tree_leaves(predictive)):
+            return math.inf, None
+        fitted = default_scaling(predictive) if scaling is None else scaling()
+        log_prob = calibrated(fitted, predictive, data).log_prob(data[1])
+        total, count = weighted_sums(log_prob, *data[2:])
+        nll = float(-total / count)
+        return (nll if math.isfinite(nll) else math.inf), fitted
+
+    def check(self) -> None:
+        """Raise if all that was tried failed."""
+        if self.best.nll == math.inf:
+            raise FloatingPointError(
+                f"no training of the problem with seed {self.seed} had finite predictions of what "
+                "was held out; look for NaN in its data, or lower learning_rate"
+            )
 
     def _next(self, last: int) -> int | None:
         """Longer training if the last was the best so far, else the next decay, if there is one."""
@@ -277,8 +322,9 @@ class _Problem:
 
     def found(self) -> CrossFit:
         """What there is to know in the end."""
-        assert self.model is not None
         best = self.best
+        assert self.model is not None
+        assert best.scaling is not None
         return CrossFit(
             self.model,
             best.scaling,
@@ -286,6 +332,33 @@ class _Problem:
             [{**one.setting._asdict(), "nll": one.nll} for one in self.tries],
             list(zip(best.models, self.folds, strict=True)),
         )
+
+
+def default_scaling(predictive: Any) -> nn.Module:
+    """The calibration for a kind of predictive."""
+    if isinstance(predictive, GaussianPredictive):
+        return TailScaling(predictive.mean.shape[-1])
+    if hasattr(predictive, "probs"):
+        return TemperatureScaling()
+    return VarianceScaling(predictive.mean.shape[-1])
+
+
+@contextmanager
+def _random_numbers(seed: int) -> Iterator[None]:
+    """Those of a seed; the caller's stay as they were."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        yield
+
+
+def _num_examples(data: Tensors) -> int:
+    """How many examples all tensors of the data have."""
+    if not isinstance(data, tuple) or not all(isinstance(part, Tensor) for part in data):
+        raise TypeError("data must be a tuple of tensors, (inputs, target)")
+    counts = {len(part) for part in data}
+    if len(counts) > 1:
+        raise ValueError(f"inputs, target and weight differ in length: {sorted(counts)}")
+    return counts.pop()
 
 
 def _alike(problems: list[_Problem]) -> list[_Problem]:

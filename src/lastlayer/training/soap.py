@@ -20,7 +20,8 @@ class SOAP(Optimizer):
 
     Of the gradient G of a matrix, running means of $GG^\top$ and $G^\top G$ are kept. Adam's step
     is taken in the basis of their eigenvectors, where the entries of G are least correlated.
-    Vectors are trained as AdamW does, whose weight decay this is too.
+    Vectors, and before the first basis matrices, are trained as AdamW does, whose weight decay this
+    is too.
 
     A parameter of more than two dimensions, such as the kernel of a convolution, counts as a
     matrix whose rows are its first dimension. In a group of parameters with `stacked=True` the
@@ -31,7 +32,7 @@ class SOAP(Optimizer):
         lr: learning rate.
         betas: decay of the means of the gradient and, in the basis, of its square.
         memory: decay of the means that the basis is from.
-        every: for how many steps a basis stays.
+        every: for how many steps a basis stays; the first comes after as many.
         eps: is added to the root of the mean square.
         weight_decay: decoupled, as in AdamW.
         max_size: a larger side of a matrix keeps the basis it has, to save time.
@@ -74,6 +75,8 @@ class SOAP(Optimizer):
         for knobs in self.param_groups:
             for parameter in knobs["params"]:
                 if parameter.grad is not None and parameter.numel():
+                    if parameter.grad.layout != torch.strided or parameter.is_complex():
+                        raise TypeError("SOAP needs dense gradients of real parameters")
                     gradient = _matrices(parameter.grad, knobs["stacked"])
                     change = _adam(self.state[parameter], gradient, knobs)
                     parameter.mul_(1 - knobs["lr"] * knobs["weight_decay"])
@@ -107,7 +110,7 @@ def _matrices(gradient: Tensor, stacked: bool) -> Tensor:
 def _started(gradient: Tensor, max_size: int) -> State:
     """What is kept of a parameter, before any step."""
     num_models, *sides = gradient.shape
-    state: State = {"step": torch.tensor(0.0)}
+    state: State = {"step": torch.tensor(0.0, dtype=torch.float32)}
     state |= {"mean": torch.zeros_like(gradient), "square": torch.zeros_like(gradient)}
     for name, size in zip(("left", "right"), sides, strict=True):
         if min(sides) > 1 and size <= max_size:
@@ -125,11 +128,18 @@ def _remember(state: State, gradient: Tensor, weight: float) -> None:
 
 
 def _renew(state: State) -> None:
-    """Take the eigenvectors of the second moments as the basis."""
+    """Take the eigenvectors of the second moments as the basis.
+
+    The mean squares move there as variances of uncorrelated entries do. In their old places, beside
+    entries of another size, they would let a step be of any length.
+    """
     for name in ("left", "right"):
         if name in state:
             moment = torch.nan_to_num(state[f"{name}_moment"].double(), 0.0, 0.0, 0.0)
-            state[name] = torch.linalg.eigh(moment).eigenvectors.to(state[name])
+            basis = torch.linalg.eigh(moment).eigenvectors.to(state[name])
+            moved, square = (basis.mT @ state[name]).square(), state["square"]
+            state["square"] = moved @ square if name == "left" else square @ moved.mT
+            state[name] = basis
 
 
 def _turn(state: State, matrices: Tensor, back: bool = False) -> Tensor:
