@@ -197,6 +197,15 @@ def test_another_run_is_not_taken_up(change: dict[str, Any], message: str, tmp_p
         ll.fit(regression(), curve(), **{**options, **change})
 
 
+def test_other_data_are_not_taken_up_either(tmp_path: Path) -> None:
+    options: dict[str, Any] = {"epochs": 3, "checkpoint": tmp_path, "progress": False}
+    x, y = curve()
+    ll.fit(regression(), (x, y), **options)
+    ll.fit(regression(), (x.clone(), y), **options)
+    with pytest.raises(ValueError, match=r"digest of the data was '\w+' and is"):
+        ll.fit(regression(), (x, y.roll(1, 0)), **options)
+
+
 def test_a_damaged_checkpoint_says_so(tmp_path: Path) -> None:
     ll.fit(regression(), curve(), epochs=1, checkpoint=tmp_path, progress=False)
     next(tmp_path.rglob("state.safetensors")).write_bytes(b"nonsense")

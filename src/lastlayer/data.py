@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sized
+import hashlib
+import itertools
+from collections.abc import Iterable, Iterator, Sequence, Sized
 from typing import Any, NamedTuple
 
 import torch
@@ -45,6 +47,17 @@ def has_own_batches(data: Data) -> bool:
     """Whether data comes in an order of its own, as from a DataLoader."""
     map_style = isinstance(data, Dataset) and not isinstance(data, IterableDataset)
     return not isinstance(data, tuple) and not map_style
+
+
+def digest(data: Sequence[Data]) -> str:
+    """A short text that other numbers in the same tensors would change; other data do not count."""
+    found = hashlib.blake2b(digest_size=8)
+    tensors = [pytree.tree_leaves(one) for one in data if isinstance(one, tuple)]
+    for tensor in dict.fromkeys(itertools.chain.from_iterable(tensors)):  # a shared one once
+        if isinstance(tensor, Tensor):
+            values = tensor.detach().cpu().contiguous().reshape(-1)
+            found.update(values.view(torch.uint8).numpy().data)
+    return found.hexdigest()
 
 
 def num_examples(data: Data) -> int:

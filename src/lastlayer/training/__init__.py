@@ -13,7 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
 from .._checks import check_choice
-from ..data import Data, has_own_batches, num_examples
+from ..data import Data, digest, has_own_batches, num_examples
 from .history import History
 from .loop import Engine, Loop, own_random_numbers
 from .many import ManyModels
@@ -210,6 +210,8 @@ def _fit(
         "training examples": _size(train[0]),
         "validation examples": _size(validation[0]) if validated else None,
     }
+    if options.checkpoint is not None:
+        fingerprint["digest of the data"] = digest([*train, *validation])
     try:
         with own_random_numbers():
             loop.run(fingerprint, processes.wait)
