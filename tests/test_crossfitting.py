@@ -288,7 +288,8 @@ def test_each_problem_has_its_function_and_holds_out_by_itself() -> None:
     for option in ("validation", "patience", "weight_decay", "retrain"):
         with pytest.raises(TypeError, match=f"crossfit takes no {option}: it holds data out"):
             ll.crossfit(network, line(0), **OPTIONS, **{option: 1})
-    with pytest.raises(TypeError, match="a tuple of tensors"):
-        ll.crossfit(network, list(line(0)), **OPTIONS)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match=r"differ in length: \[42, 43\]"):
+    arrays: Any = tuple(part.numpy() for part in line(0))
+    with pytest.raises(TypeError, match="must be tensors, got NumPy arrays"):
+        ll.crossfit(network, arrays, **OPTIONS)
+    with pytest.raises(ValueError, match=r"as many examples each, got \[42, 43\]"):
         ll.crossfit(network, (line(0)[0], line(0)[1][1:]), **OPTIONS)

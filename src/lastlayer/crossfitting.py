@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,8 +15,10 @@ from torch.utils import _pytree as pytree
 
 from ._checks import check_count
 from .calibration import TailScaling, TemperatureScaling, VarianceScaling
+from .data import as_batch
 from .predictive import GaussianPredictive
 from .training import SOAP, fit_many
+from .training.loop import own_random_numbers
 from .training.one import weighted_sums
 
 Tensors = tuple[Tensor, ...]  # (inputs, target) or (inputs, target, weight)
@@ -44,7 +45,7 @@ class Fold:
         Parts are random. What is left over is never held out, so that all folds train on as many
         examples.
         """
-        total = _num_examples(data)
+        total = as_batch(data).size
         size = total // count
         if not size:
             raise ValueError(
@@ -167,7 +168,7 @@ def crossfit_many(
             f"each problem has data and a function that makes models, got {len(makes)} functions "
             f"and {len(data)} data"
         )
-    for name in {"validation", "retrain", "patience", "weight_decay"} & set(options):
+    for name in sorted({"validation", "retrain", "patience", "weight_decay"} & set(options)):
         raise TypeError(
             f"crossfit takes no {name}: it holds data out by itself, chooses the epochs, trains on "
             "everything in the end, and tries weight_decays"
@@ -270,7 +271,8 @@ class _Problem:
 
     def new(self, train: Tensors) -> nn.Module:
         """A new model, whose random numbers are the seed's."""
-        with _random_numbers(self.seed):
+        with own_random_numbers():
+            torch.manual_seed(self.seed)
             return self.make(train)
 
     def judge(
@@ -290,7 +292,8 @@ class _Problem:
         self, models: list[nn.Module], scaling: Callable[[], nn.Module] | None
     ) -> tuple[float, nn.Module | None]:
         """The NLL of calibrated predictions, and their calibration."""
-        with _random_numbers(self.seed):
+        with own_random_numbers():
+            torch.manual_seed(self.seed)
             predictive, data = held_out_predictions(models, self.folds)
         if not all(part.isfinite().all() for part in pytree.tree_leaves(predictive)):
             return math.inf, None
@@ -341,24 +344,6 @@ def default_scaling(predictive: Any) -> nn.Module:
     if hasattr(predictive, "probs"):
         return TemperatureScaling()
     return VarianceScaling(predictive.mean.shape[-1])
-
-
-@contextmanager
-def _random_numbers(seed: int) -> Iterator[None]:
-    """Those of a seed; the caller's stay as they were."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        yield
-
-
-def _num_examples(data: Tensors) -> int:
-    """How many examples all tensors of the data have."""
-    if not isinstance(data, tuple) or not all(isinstance(part, Tensor) for part in data):
-        raise TypeError("data must be a tuple of tensors, (inputs, target)")
-    counts = {len(part) for part in data}
-    if len(counts) > 1:
-        raise ValueError(f"inputs, target and weight differ in length: {sorted(counts)}")
-    return counts.pop()
 
 
 def _alike(problems: list[_Problem]) -> list[_Problem]:
