@@ -72,9 +72,9 @@ SUSPECT: dict[tuple[str, str, str], str] = {
 EXPLANATIONS: dict[tuple[str, str], str] = {
     ("gbll", "*"): (
         "better than the paper's, whose figures are those of Watson et al.; what they did "
-        "otherwise is not known. Here the noise starts where it is best for the first features. Trained for "
-        "2,000 epochs instead of the chosen ones, about 220, Boston's RMSE is 4.1 here too (five "
-        "seeds), but its NLL 82: too long a training may be a part of it, not all."
+        "otherwise is not known. Here the noise starts where it is best for the first features. "
+        "Trained for 2,000 epochs instead of the chosen ones, about 220, Boston's RMSE is 4.1 "
+        "here too (five seeds), but its NLL 82: too long a training may be a part of it, not all."
     ),
     ("ldgbll", "*"): "better than the paper's where GBLL is, whose code it shares.",
     ("map", "*"): (
@@ -101,8 +101,8 @@ EXPLANATIONS: dict[tuple[str, str], str] = {
     ("ensemble", "*"): (
         "the settings of the paper's figures are not known. Here members predict a variance for "
         "every input, and the NLL of validation data ends training after 10 to 120 epochs on "
-        "Boston and 20 to 420 on Concrete, where RMSE is worse, and after 600 or more on Yacht, where NLL "
-        "is better."
+        "Boston and 20 to 420 on Concrete, where RMSE is worse, and after 600 or more on Yacht, "
+        "where NLL is better."
     ),
     ("swag", "*"): (
         "better than the paper's. It collects weights around a network that is trained as MAP's "
