@@ -206,3 +206,18 @@ def test_wrong_arguments_are_explained(
 ) -> None:
     with pytest.raises(error, match=message.replace("?", r"\?")):
         ll.fit_many(*arguments, **{"progress": False, **options})
+
+
+def test_traces_are_kept_for_models_alike_and_change_nothing() -> None:
+    data = tuple(part[:20] for part in curve())
+
+    def trained(seed: int, **options: Any) -> list[Any]:
+        models = [regression(10 * seed + at) for at in range(2)]
+        ll.fit_many(models, data, epochs=3, batch_size=8, progress=False, **options)
+        return [model.state_dict() for model in models]
+
+    traces: dict[Any, Any] = {}
+    kept = [trained(seed, traces=traces) for seed in (0, 1)]
+    assert len(traces) == 2  # of batches of eight and of four, for both calls
+    for seed, states in enumerate(kept):
+        assert_close(states, trained(seed), rtol=0, atol=0)

@@ -182,9 +182,11 @@ def crossfit_many(
         for make, tensors, seed in zip(makes, data, seeds, strict=True)
     ]
     defaults: dict[str, Any] = {"optimizer": SOAP, "learning_rate": 3e-3, "schedule": "cosine"}
+    traces: dict[str, dict[Any, Any]] = {"try": {}, "whole": {}}  # steps are alike within each
 
     def train(jobs: list[_Job], setting: Setting, name: str) -> Iterator[nn.Module]:
         models = [problem.new(tensors) for problem, tensors in jobs]
+        recorded = traces[name]
         name = f"{name}-{setting.weight_decay:g}-{setting.epochs}"
         fit_many(
             models,
@@ -193,6 +195,7 @@ def crossfit_many(
             epochs=setting.epochs,
             weight_decay=setting.weight_decay / len(jobs[0][1][0]),
             checkpoint=checkpoint and Path(checkpoint) / name,
+            traces=recorded,
             **defaults | options,
         )
         return (model.eval() for model in models)

@@ -172,10 +172,14 @@ class Regression(ConjugateHead):
 
     def sample_function(self, generator: torch.Generator | None = None) -> nn.Linear:
         """One draw of the weights, as a linear layer on the features: Thompson sampling."""
-        noise = self.covariance.sample(1, generator).squeeze(0)  # (K, width)
+        return as_linear(self.sample_weights(1, generator).squeeze(0), self)
+
+    def sample_weights(self, num_samples: int, generator: torch.Generator | None = None) -> Tensor:
+        """Draws of W, (num_samples, K, N), with one more feature if there is a bias."""
+        noise = self.covariance.sample(num_samples, generator)
         if self.conjugate:
             noise = self.noise.color(noise.mT).mT
-        return as_linear(at_least_float32(self.mean) + noise, self)
+        return at_least_float32(self.mean) + noise
 
     # --------------------------------------------------------------------- exact inference
 

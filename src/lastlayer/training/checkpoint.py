@@ -61,9 +61,9 @@ class Checkpoint:
         save_file(tensors, partial / TENSORS)
         (partial / REST).write_text(json.dumps(rest))
         for file in (partial / TENSORS, partial / REST, partial):
-            _to_disk(file)
+            to_disk(file)
         partial.rename(target)
-        _to_disk(self.path)
+        to_disk(self.path)
         for old in found:
             shutil.rmtree(old)
 
@@ -77,7 +77,7 @@ class Checkpoint:
         return sorted(found, key=lambda entry: int(entry.name))
 
 
-def _to_disk(path: Path) -> None:
+def to_disk(path: Path) -> None:
     """Wait until a file, or the names in a folder, have reached the disk."""
     if os.name == "nt" and path.is_dir():
         return  # folders cannot be opened there

@@ -45,6 +45,7 @@ class ManyModels:
         self.rows = list(self.active)  # the model in each row of the stack
         self.skeleton = Objective(copy.deepcopy(models[0]))
         self.decayed = dict(decays(models[0]))
+        self.traced = {} if options.traces is None else options.traces
         self._stack()
         self._reset()
 
@@ -62,7 +63,6 @@ class ManyModels:
             self.parameters[name].requires_grad_()
             groups[decay].append(self.parameters[name])
         self.optimizer = self.options.make_optimizer(groups[True], groups[False], stacked=True)
-        self.traced: dict[Any, Callable[..., Any]] = {}
 
     @property
     def examples_per_epoch(self) -> int:
@@ -149,7 +149,8 @@ class ManyModels:
             self.buffers,
             tuple(values for values in batch if values is not None),
         )
-        key = (function.__name__, *(tensor.shape for tensor in pytree.tree_leaves(arguments[-1])))
+        shapes = [tensor.shape for tensor in pytree.tree_leaves(arguments[-1])]
+        key = (function.__name__, self.phase, *shapes)
         if key not in self.traced:
             compiled = self.options.compile
             self.traced[key] = torch.compile(function) if compiled else trace(function, arguments)

@@ -1,0 +1,285 @@
+"""What regression and classification of tables share."""
+
+from __future__ import annotations
+
+import itertools
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import narwhals as nw
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import (
+    _check_sample_weight,
+    check_consistent_length,
+    check_is_fitted,
+    validate_data,
+)
+from torch import Tensor, nn
+from torch.utils import _pytree as pytree
+
+from .._checks import check_count
+from ..crossfitting import CrossFit, crossfit
+from ..heads import Head
+from ..network import Network
+from ..ood import FeatureDensity, threshold
+from ..tables import Columns, Encoding, Rows, TableModel, Units
+
+Array = NDArray[Any]
+AnyEstimator = TypeVar("AnyEstimator", bound="LastLayerEstimator")
+
+MOST_TOGETHER = 1024  # rows in a step of training
+FEWEST_STEPS = 64  # of the shortest training
+PREDICTED_TOGETHER = 8192  # rows
+
+
+class LastLayerEstimator(BaseEstimator, ABC):  # type: ignore[misc]
+    """A network with a Bayesian last layer for the rows of a table."""
+
+    # set by fit
+    columns_: Columns
+    model_: TableModel
+
+    def __init__(
+        self,
+        hidden_layers: tuple[int, ...] = (50, 50),
+        *,
+        max_epochs: int = 1024,
+        early_stopping: bool = True,
+        num_folds: int = 5,
+        batch_size: int | str = "auto",
+        learning_rate: float = 1e-2,
+        weight_decays: tuple[float, ...] = (30.0, 300.0),
+        false_alarm_rate: float = 0.01,
+        random_state: Any = None,
+        device: str | None = None,
+        verbose: bool = False,
+    ) -> None:
+        self.hidden_layers = hidden_layers
+        self.max_epochs = max_epochs
+        self.early_stopping = early_stopping
+        self.num_folds = num_folds
+        self.batch_size = batch_size
+        self.learning_rate = learning_rate
+        self.weight_decays = weight_decays
+        self.false_alarm_rate = false_alarm_rate
+        self.random_state = random_state
+        self.device = device
+        self.verbose = verbose
+
+    # ------------------------------------------------------------------ what a kind adds
+
+    @abstractmethod
+    def _read_target(self, y: Any, *, reset: bool) -> Array:
+        """Targets as numbers, (T, K); with `reset` note what there is to know of them."""
+
+    @abstractmethod
+    def _tensor(self, target: Tensor) -> Tensor:
+        """Targets as the head takes them, from numbers, (T, K)."""
+
+    @property
+    @abstractmethod
+    def _num_targets(self) -> int:
+        """How many columns targets have."""
+
+    @abstractmethod
+    def _units(self, target: Tensor, weight: Tensor) -> Units:
+        """Of the targets."""
+
+    @abstractmethod
+    def _head(self, num_features: int, num_data: float) -> Head:
+        """A new head."""
+
+    @abstractmethod
+    def _scaling(self) -> nn.Module:
+        """A new calibration."""
+
+    # ---------------------------------------------------------------------------- fitting
+
+    def fit(self: AnyEstimator, X: Any, y: Any, sample_weight: Any = None) -> AnyEstimator:  # noqa: N803
+        """Train on a table.
+
+        The order of the rows does not matter, and a row of weight 2 is the same as the row twice.
+
+        Args:
+            X: array or frame, (num_rows, num_columns); missing values are NaN or null.
+            y: targets, (num_rows,), or for regression (num_rows, num_targets).
+            sample_weight: how often each row counts, (num_rows,).
+        """
+        codes, target, weight = self._read(X, y, sample_weight, reset=True)
+        rows = Rows.of(codes, target, weight)
+        if len(rows.codes) < 2:
+            raise ValueError(
+                f"{type(self).__name__} needs two or more different rows of positive weight to "
+                f"learn from, got {len(rows.codes)} (n_samples={len(codes)}, of which one sample "
+                "would not say how far to trust it)"
+            )
+        self._train(rows)
+        return self
+
+    def _read(
+        self,
+        X: Any,  # noqa: N803
+        y: Any,
+        sample_weight: Any,
+        *,
+        reset: bool,
+    ) -> tuple[Array, Array, Array | None]:
+        """Codes, targets as numbers, (num_rows, num_targets), and weights."""
+        if y is None:
+            raise ValueError(
+                f"{type(self).__name__} requires y to be passed, but the target y is None"
+            )
+        codes = self._codes(X, reset=reset)
+        target = self._read_target(y, reset=reset)
+        check_consistent_length(codes, target)
+        if sample_weight is None:
+            return codes, target, None
+        weight = _check_sample_weight(
+            sample_weight, codes, dtype=np.float64, ensure_non_negative=True
+        )
+        return codes, target, weight
+
+    def _codes(self, X: Any, *, reset: bool = False) -> Array:  # noqa: N803
+        """The table as codes, (num_rows, num_used)."""
+        if isinstance(nw.from_native(X, eager_only=True, pass_through=True), nw.DataFrame):
+            validate_data(self, X, skip_check_array=True, reset=reset)
+            if hasattr(self, "feature_names_in_"):  # not if names are numbers
+                if reset:
+                    self.columns_ = Columns.of(X)
+                return self.columns_.codes(X)
+        array: Array = validate_data(
+            self, X, dtype=np.float64, ensure_all_finite="allow-nan", reset=reset
+        )
+        if reset:
+            self.columns_ = Columns.of(array)
+        return self.columns_.codes(array)
+
+    def _train(self, rows: Rows) -> None:
+        """Everything that is learnt."""
+        device = self.device or "cpu"
+        codes, target, weight = (torch.from_numpy(part.copy()).to(device) for part in rows)
+        self.num_data_ = float(weight.sum())
+        encoding = Encoding.fit(codes, self.columns_.num_levels, weight)
+        units = self._units(target, weight)
+        inputs = encoding(codes)
+        data = (
+            inputs.float(),
+            self._tensor(units.remove(target).float()),
+            (weight / weight.mean()).float(),
+        )
+        found = self._crossfit(data)
+        density = _density(inputs, weight)
+        held_out = [
+            _density(*(fold.train[at].double() for at in (0, 2)))(fold.held_out[0].double())
+            for _, fold in found.folds
+        ]
+        self.ood_threshold_ = threshold(torch.cat(held_out), self.false_alarm_rate)
+        network: Any = found.model
+        self.model_ = TableModel(encoding, network, found.scaling, units, density).double().eval()
+        self.tried_, self.num_epochs_ = found.tried, found.epochs
+        self.weight_decay_ = found.weight_decay
+        self.held_out_nll_ = min(one["nll"] for one in found.tried)
+
+    def _crossfit(self, data: tuple[Tensor, ...]) -> CrossFit:
+        """The network, its calibration, and what was tried."""
+        count, width = data[0].shape
+        check_count("num_folds", self.num_folds, 2)
+        size: Any = min(count, MOST_TOGETHER) if self.batch_size == "auto" else self.batch_size
+        check_count("batch_size", size)
+        shortest = min(self.max_epochs, max(1, FEWEST_STEPS * size // count))
+
+        def make(train: tuple[Tensor, ...]) -> nn.Module:
+            share = len(train[0]) / count
+            return self._network(width, share * self.num_data_).to(train[0])
+
+        return crossfit(
+            make,
+            data,
+            seed=int(check_random_state(self.random_state).randint(2**31 - 1)),
+            num_folds=min(self.num_folds, count),
+            epochs=self.max_epochs,
+            shortest=shortest if self.early_stopping else self.max_epochs,
+            scaling=self._scaling,
+            weight_decays=self.weight_decays,
+            batch_size=size,
+            learning_rate=self.learning_rate,
+            progress=bool(self.verbose),
+        )
+
+    def _network(self, width: int, num_data: float) -> Network:
+        """A new network for encoded rows."""
+        sizes = [width, *self.hidden_layers]
+        layers: list[nn.Module] = []
+        for fan_in, fan_out in itertools.pairwise(sizes):
+            layers += [nn.Linear(fan_in, fan_out), nn.ELU()]
+        return Network(nn.Sequential(*layers), self._head(sizes[-1], num_data))
+
+    def blank_model(self, width: int) -> TableModel:
+        """A model of encoded rows for which nothing is learnt yet, to load a saved one into."""
+        network, scaling = self._network(width, self.num_data_), self._scaling()
+        units, density = Units(self._num_targets), _new_density(width)
+        return TableModel(Encoding(width), network, scaling, units, density).double().eval()
+
+    @torch.no_grad()
+    def _update(self, X: Any, y: Any, sample_weight: Any) -> None:  # noqa: N803
+        """Condition the last layer on more rows."""
+        codes, target, weight = self._read(X, y, sample_weight, reset=False)
+        features = self.model_.features(self._to_tensor(codes))
+        known = self._tensor(self.model_.units.remove(self._to_tensor(target)))
+        head: Any = self.model_.network.head
+        head.update(features, known, None if weight is None else self._to_tensor(weight))
+
+    # -------------------------------------------------------------------------- predicting
+
+    def _predictions(self, X: Any) -> Any:  # noqa: N803
+        """The predictive of all rows."""
+        return self._over_rows(X, TableModel.forward)
+
+    def ood_score(self, X: Any) -> Array:  # noqa: N803
+        """How unusual each row is among those of training, (num_rows,); more is stranger.
+
+        Above `ood_threshold_` lies one in a hundred rows like those of training, or what
+        `false_alarm_rate` says.
+        """
+        score: Array = self._over_rows(X, TableModel.ood_score).cpu().numpy()
+        return score
+
+    @torch.no_grad()
+    def _over_rows(self, X: Any, function: Callable[[TableModel, Tensor], Any]) -> Any:  # noqa: N803
+        """A function of the model and codes for all rows, some thousands at a time."""
+        check_is_fitted(self)
+        codes = self._to_tensor(self._codes(X))
+        parts = [function(self.model_, part) for part in codes.split(PREDICTED_TOGETHER)]
+        return pytree.tree_map(lambda *tensors: torch.cat(tensors), *parts)
+
+    def _to_tensor(self, array: Array) -> Tensor:
+        """A copy, where the model is."""
+        return torch.from_numpy(array.copy()).to(self.model_.units.scale.device)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        return tags
+
+
+def _new_density(width: int) -> FeatureDensity:
+    """Of encoded rows, whose numbers have unit variance."""
+    return FeatureDensity(width, 1, covariance="dense", normalized=False)
+
+
+def _density(inputs: Tensor, weight: Tensor) -> FeatureDensity:
+    """Of some encoded rows."""
+    density = _new_density(inputs.shape[-1]).to(inputs.device)
+    density.update(inputs, weight=weight)
+    return density
+
+
+def generator(random_state: Any) -> torch.Generator:
+    """Torch's random numbers from scikit-learn's."""
+    seed = int(check_random_state(random_state).randint(2**31 - 1))
+    return torch.Generator().manual_seed(seed)

@@ -1,0 +1,168 @@
+"""Trained estimators as folders of safetensors and JSON, written in one step, never unpickled."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors.torch import load_file, save_file
+from sklearn.utils.validation import check_is_fitted
+
+from .. import __version__
+from ..tables import Columns
+from ..training.checkpoint import to_disk
+from ._base import LastLayerEstimator
+from .classifier import LastLayerClassifier
+from .regressor import LastLayerRegressor
+
+FORMAT = 1
+DESCRIPTION, TENSORS = "model.json", "model.safetensors"
+KINDS: dict[str, type[LastLayerEstimator]] = {
+    "regression": LastLayerRegressor,
+    "classification": LastLayerClassifier,
+}
+
+
+def save(
+    estimator: LastLayerEstimator, folder: str | Path, about: dict[str, Any] | None = None
+) -> None:
+    """Write a trained estimator into a folder, which is replaced if there is one of a model.
+
+    Whatever interrupts the writing, there is a whole model afterwards, or none.
+
+    Args:
+        estimator: trained.
+        folder: to write.
+        about: anything that JSON can hold, to be found in `model.json` later.
+    """
+    check_is_fitted(estimator)
+    folder = Path(folder)
+    if folder.exists() and not _replaceable(folder):
+        raise FileExistsError(
+            f"{folder} exists and is not the folder of a model; choose another, or remove it"
+        )
+    kind = next(name for name, one in KINDS.items() if isinstance(estimator, one))
+    description = {
+        "format": FORMAT,
+        "lastlayer": __version__,
+        "kind": kind,
+        "parameters": _plain(estimator.get_params()),
+        "columns": estimator.columns_.to_json(),
+        "fitted": {name: _plain(getattr(estimator, name)) for name in _fitted(estimator)},
+        "about": about or {},
+    }
+    text = json.dumps(description, indent=1, allow_nan=False)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    partial = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+    try:
+        state = {name: t.cpu().contiguous() for name, t in estimator.model_.state_dict().items()}
+        save_file(state, partial / TENSORS)
+        (partial / DESCRIPTION).write_text(text)
+        partial.chmod(0o755)
+        _replace(partial, folder)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+def describe(folder: str | Path) -> dict[str, Any]:
+    """What is known about a model: the contents of `model.json`, checked."""
+    folder = Path(folder)
+    if not folder.is_dir():
+        raise FileNotFoundError(f"there is no model folder {folder}")
+    try:
+        description = json.loads((folder / DESCRIPTION).read_text())
+        version = int(description["format"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"{folder} is not a model that can be read: {error}") from error
+    if version > FORMAT:
+        raise ValueError(
+            f"{folder} was written by lastlayer {description.get('lastlayer', '?')}, whose format "
+            f"{version} this version ({__version__}) does not know; upgrade lastlayer"
+        )
+    return dict(description)
+
+
+def load(folder: str | Path, device: str | None = None) -> Any:
+    """Read a trained estimator from a folder that `save` wrote.
+
+    Args:
+        folder: to read.
+        device: where to compute from now on; by default the processor.
+    """
+    description = describe(folder)
+    try:
+        parameters = {name: _unplain(value) for name, value in description["parameters"].items()}
+        estimator = KINDS[description["kind"]](**parameters | {"device": device})
+        estimator.columns_ = Columns.from_json(description["columns"])
+        for name, value in description["fitted"].items():
+            setattr(estimator, name, _unplain(value))
+        state = load_file(Path(folder) / TENSORS)
+        estimator.model_ = estimator.blank_model(len(state["encoding.source"]))
+        estimator.model_.load_state_dict(state)
+        estimator.model_.to(device or "cpu")
+    except Exception as error:
+        raise ValueError(f"the model in {folder} is damaged: {error}; train it anew") from error
+    return estimator
+
+
+def _fitted(estimator: LastLayerEstimator) -> list[str]:
+    """Names of what was learnt, but columns and tensors."""
+    names = [name for name in vars(estimator) if name.endswith("_") and not name.startswith("_")]
+    return [name for name in names if name not in ("columns_", "model_")]
+
+
+def _plain(value: Any) -> Any:
+    """For JSON; arrays and tuples become lists that say what they were."""
+    if isinstance(value, np.ndarray):
+        kind = "object" if value.dtype == object else value.dtype.str
+        return {"array": value.tolist(), "dtype": kind}
+    if isinstance(value, tuple):
+        return {"tuple": [_plain(item) for item in value]}
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    if isinstance(value, dict):
+        return {name: _plain(item) for name, item in value.items()}
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, float) and not math.isfinite(value):
+        return {"float": str(value)}
+    if isinstance(value, np.random.RandomState):
+        return None
+    return value
+
+
+def _unplain(value: Any) -> Any:
+    """What `_plain` was given."""
+    if isinstance(value, list):
+        return [_unplain(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    if "array" in value:
+        return np.array(value["array"], dtype=value["dtype"])
+    if "tuple" in value:
+        return tuple(_unplain(item) for item in value["tuple"])
+    if "float" in value:
+        return float(value["float"])
+    return {name: _unplain(item) for name, item in value.items()}
+
+
+def _replaceable(folder: Path) -> bool:
+    """Whether nothing is lost but an older model."""
+    return folder.is_dir() and (not any(folder.iterdir()) or (folder / DESCRIPTION).is_file())
+
+
+def _replace(new: Path, folder: Path) -> None:
+    """Let a folder take the place of another."""
+    for file in (*new.iterdir(), new):
+        to_disk(file)
+    old = new.with_name(f"{new.name}-old")
+    if folder.exists():
+        folder.rename(old)
+    new.rename(folder)
+    to_disk(folder.parent)
+    shutil.rmtree(old, ignore_errors=True)

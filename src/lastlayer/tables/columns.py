@@ -1,0 +1,223 @@
+"""The columns of a table: what kind each is, and their values as codes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import narwhals as nw
+import numpy as np
+from numpy.typing import NDArray
+
+Codes = NDArray[np.float64]
+
+MOST_LEVELS = 32  # of a category; rarer ones are one with those that are new
+DAY = np.timedelta64(1, "D")
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a table.
+
+    Attributes:
+        name: in the frame; a number if the table is an array.
+        kind: "number", "date", "category" or "ignored".
+        levels: of a category, as text, the most frequent first.
+        note: what a user should know about how the column is read; may be empty.
+    """
+
+    name: str
+    kind: str
+    levels: tuple[str, ...] = ()
+    note: str = ""
+
+
+class Columns:
+    """How to read a table: numbers, dates as days, categories as the number of their level.
+
+    In codes a missing value is NaN, and a level that was not there, or too rare, −1.
+
+    Args:
+        columns: in the order of the table.
+    """
+
+    def __init__(self, columns: list[Column]) -> None:
+        self.columns = columns
+
+    def __repr__(self) -> str:
+        return f"Columns({self.columns!r})"
+
+    @property
+    def used(self) -> list[Column]:
+        """Those that have codes."""
+        return [column for column in self.columns if column.kind != "ignored"]
+
+    @property
+    def num_levels(self) -> list[int]:
+        """For each of the codes, how many levels there are; 0 for numbers."""
+        return [len(column.levels) for column in self.used]
+
+    @classmethod
+    def of(cls, table: Any) -> Columns:
+        """Find out what the columns of a frame hold; those of an array are numbers."""
+        if isinstance(table, np.ndarray):
+            return cls([Column(str(at), "number") for at in range(table.shape[1])])
+        frame = nw.from_native(table, eager_only=True)
+        if not len(frame):
+            raise ValueError("Found array with 0 sample(s); the table has no rows")
+        found = cls([_column(str(name), frame[name]) for name in frame.columns])
+        if not found.used:
+            reasons = [f"{column.name!r} is {column.note}" for column in found.columns]
+            raise ValueError(f"the table has no column to learn from: {'; '.join(reasons)}")
+        return found
+
+    def codes(self, table: Any) -> Codes:
+        """The values of a table with these columns, (num_rows, num_used).
+
+        Those of a frame are found by their names; an array must have all of them, as numbers.
+        """
+        if isinstance(table, np.ndarray):
+            return self._array_codes(table)
+        frame = nw.from_native(table, eager_only=True)
+        names = {str(name): name for name in frame.columns}
+        missing = [column.name for column in self.used if column.name not in names]
+        if missing:
+            raise ValueError(
+                f"the table lacks {', '.join(map(repr, missing))}, which the model was trained on; "
+                f"it has {', '.join(map(repr, names))}"
+            )
+        codes = np.empty((len(frame), len(self.used)))
+        for at, column in enumerate(self.used):
+            codes[:, at] = _codes(column, frame[names[column.name]])
+        return codes
+
+    def _array_codes(self, array: NDArray[Any]) -> Codes:
+        other = [column.name for column in self.used if column.kind != "number"]
+        if other:
+            raise ValueError(
+                f"columns {', '.join(map(repr, other))} are not numbers, so that an array cannot "
+                "hold them; pass a frame, as in training"
+            )
+        used = [at for at, column in enumerate(self.columns) if column.kind != "ignored"]
+        return np.asarray(array, float)[:, used]
+
+    def new_levels(self, frame: Any) -> dict[str, list[str]]:
+        """For each category, levels in a frame that are not among its own, sorted."""
+        frame = nw.from_native(frame, eager_only=True)
+        found = {}
+        for column in self.used:
+            if column.kind == "category":
+                texts = {text for text in _texts(frame[column.name]) if text is not None}
+                if new := sorted(texts - set(column.levels)):
+                    found[column.name] = new
+        return found
+
+    def to_json(self) -> list[dict[str, Any]]:
+        """For a file."""
+        return [asdict(column) for column in self.columns]
+
+    @classmethod
+    def from_json(cls, columns: list[dict[str, Any]]) -> Columns:
+        """From `to_json`."""
+        return cls([Column(**one | {"levels": tuple(one["levels"])}) for one in columns])
+
+
+def _column(name: str, values: nw.Series[Any]) -> Column:
+    """What a column holds."""
+    if values.null_count() == len(values):
+        return Column(name, "ignored", note="empty")
+    if values.dtype.is_temporal():
+        kind, numbers = "date", _dates(values)
+    else:
+        kind, numbers = "number", _numbers(values)
+    if numbers is not None:
+        known = numbers[~np.isnan(numbers)]
+        if known.size == 0:
+            return Column(name, "ignored", note="empty")
+        if np.isinf(known).any():
+            raise ValueError(f"column {name!r} holds infinity; replace it by a missing value")
+        if known.min() == known.max():
+            return Column(name, "ignored", note="always the same")
+        return Column(name, kind)
+    return _category(name, [text for text in _texts(values) if text is not None])
+
+
+def _category(name: str, texts: list[str]) -> Column:
+    """A column of texts, none missing."""
+    counts = sorted(Counter(texts).items(), key=lambda item: (-item[1], item[0]))
+    repeated = [text for text, count in counts if count > 1]
+    if len(counts) == 1:
+        return Column(name, "ignored", note="always the same")
+    if len(repeated) < 2 and len(counts) > 5:
+        return Column(name, "ignored", note=f"text, {len(counts)} different values")
+    if len(counts) <= MOST_LEVELS:
+        return Column(name, "category", tuple(text for text, _ in counts))
+    note = (
+        f"{len(counts)} different values, of which the {MOST_LEVELS} most frequent are told apart"
+    )
+    return Column(name, "category", tuple(text for text, _ in counts[:MOST_LEVELS]), note)
+
+
+def _codes(column: Column, values: nw.Series[Any]) -> NDArray[np.float64]:
+    """The values of a column as numbers, (num_rows,)."""
+    if column.kind == "category":
+        codes = {text: float(at) for at, text in enumerate(column.levels)}
+        found = (np.nan if text is None else codes.get(text, -1.0) for text in _texts(values))
+        return np.fromiter(found, float, len(values))
+    if values.null_count() == len(values):
+        return np.full(len(values), np.nan)
+    numbers = _dates(values) if column.kind == "date" else _numbers(values)
+    if numbers is None:
+        what = "dates" if column.kind == "date" else "numbers"
+        example = next(text for text in _texts(values) if text is not None and not _is_number(text))
+        raise ValueError(f"column {column.name!r} must hold {what}, got {example!r}")
+    return numbers
+
+
+def _numbers(values: nw.Series[Any]) -> NDArray[np.float64] | None:
+    """As float64 with NaN for what is missing, or None if some are not numbers."""
+    if values.dtype.is_numeric() or values.dtype == nw.Boolean:
+        return np.asarray(values.cast(nw.Float64).to_numpy(), float)
+    if values.dtype == nw.Object:
+        try:
+            return np.array([np.nan if v is None else v for v in values.to_list()], float)
+        except (TypeError, ValueError):
+            return None
+    return None
+
+
+def _dates(values: nw.Series[Any]) -> NDArray[np.float64] | None:
+    """As days since 1970, with NaN for what is missing, or None if they are not dates."""
+    if values.dtype == nw.Duration:
+        return np.asarray(values.to_numpy(), "timedelta64[us]") / DAY
+    if values.dtype == nw.Time:
+        seconds = [
+            np.nan if v is None else v.hour * 3600 + v.minute * 60 + v.second for v in values
+        ]
+        return np.array(seconds) / 86_400
+    if not values.dtype.is_temporal():
+        return None
+    if values.dtype != nw.Date and getattr(values.dtype, "time_zone", None):
+        values = values.dt.convert_time_zone("UTC").dt.replace_time_zone(None)
+    moments = np.asarray(values.to_numpy(), "datetime64[us]")
+    days = (moments - np.datetime64(0, "us")) / DAY
+    return np.where(np.isnat(moments), np.nan, days)
+
+
+def _texts(values: nw.Series[Any]) -> list[str | None]:
+    """As text, None for what is missing."""
+    return [None if value is None or value != value else _text(value) for value in values.to_list()]
+
+
+def _text(value: Any) -> str:
+    """The same for 1 and 1.0, which integers become beside missing values."""
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,87 @@
+"""Codes of a table as features of order one, inside the model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+
+class Encoding(nn.Module):
+    """Codes, (*batch, num_columns), to what a network takes, (*batch, width).
+
+    A number becomes its distance from the mean in standard deviations, zero if it is missing. A
+    category becomes one column for each of its levels, 1 or 0. Where training data had missing
+    values, another column says so. All columns but the numbers' are centred only.
+
+    Make one by `fit`; the sizes are for loading a saved one.
+
+    Args:
+        width: how many columns it returns.
+    """
+
+    source: Tensor  # which code, (width,)
+    level: Tensor  # that makes it 1, (width,); −1 for numbers, −2 for what is missing
+    location: Tensor  # (width,)
+    scale: Tensor  # (width,)
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        for name in ("source", "level"):
+            self.register_buffer(name, torch.zeros(width, dtype=torch.int64))
+        for name, value in (("location", 0.0), ("scale", 1.0)):
+            self.register_buffer(name, torch.full((width,), value, dtype=torch.float64))
+
+    @property
+    def width(self) -> int:
+        """How many columns it returns."""
+        return len(self.source)
+
+    @classmethod
+    def fit(cls, codes: Tensor, num_levels: Sequence[int], weight: Tensor) -> Encoding:
+        """For the codes of training data.
+
+        Args:
+            codes: (num_rows, num_columns), NaN for what is missing.
+            num_levels: of each column, 0 for numbers.
+            weight: of each row, (num_rows,).
+        """
+        missing = codes.isnan().any(0).tolist()
+        columns = []
+        for at, levels in enumerate(num_levels):
+            columns += [(at, level) for level in (range(levels) if levels else [-1])]
+            columns += [(at, -2)] if missing[at] else []
+        encoding = cls(len(columns)).to(codes.device)
+        pairs = torch.tensor(columns, dtype=torch.int64).reshape(-1, 2)
+        encoding.source.copy_(pairs[:, 0])
+        encoding.level.copy_(pairs[:, 1])
+        values = encoding._raw(codes.double())
+        known = weight.double().unsqueeze(-1) * (
+            ~codes[:, encoding.source].isnan() | (encoding.level != -1)
+        )
+        total = known.sum(0).clamp(min=1e-300)
+        mean = (known * values).sum(0) / total
+        variance = (known * (values - mean).square()).sum(0) / total
+        stddev = variance.sqrt().where(encoding.level == -1, 1.0)
+        # what does not vary beyond rounding is a constant
+        varies = stddev > 1e-12 * (1 + mean.abs())
+        encoding.location.copy_(mean)
+        encoding.scale.copy_(stddev.where(varies, 1.0))
+        return encoding
+
+    def forward(self, codes: Tensor) -> Tensor:
+        """The features, in the dtype of the codes."""
+        values = (self._raw(codes) - self.location) / self.scale
+        unknown = codes[..., self.source].isnan() & (self.level == -1)
+        return values.where(~unknown, 0.0).to(codes.dtype)
+
+    def _raw(self, codes: Tensor) -> Tensor:
+        """Numbers as they are, levels and missing values as 1 or 0, (*batch, width)."""
+        wide = codes[..., self.source].to(self.location.dtype)
+        values = torch.where(self.level == -2, wide.isnan(), wide == self.level)
+        return torch.where(self.level == -1, wide.nan_to_num(), values.to(wide.dtype))
+
+    def extra_repr(self) -> str:
+        """The width, for printing."""
+        return f"width={self.width}"

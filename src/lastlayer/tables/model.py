@@ -1,0 +1,93 @@
+"""A model of a table: from codes to predictions in the target's own units."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..network import Network
+from ..ood import FeatureDensity
+from ..predictive import GaussianPredictive
+
+
+class Units(nn.Module):
+    """Predictions of y from those of (y − location)/scale; of classes there is nothing to do.
+
+    Args:
+        num_outputs: K.
+    """
+
+    location: Tensor  # (K,)
+    scale: Tensor  # (K,)
+
+    def __init__(self, num_outputs: int) -> None:
+        super().__init__()
+        self.register_buffer("location", torch.zeros(num_outputs, dtype=torch.float64))
+        self.register_buffer("scale", torch.ones(num_outputs, dtype=torch.float64))
+
+    @classmethod
+    def fit(cls, target: Tensor, weight: Tensor) -> Units:
+        """Such that targets (T, K) of weights (T,) have mean zero and variance one."""
+        units = cls(target.shape[-1]).to(target.device)
+        share = (weight / weight.sum()).unsqueeze(-1)
+        mean = (share * target).sum(0)
+        stddev = (share * (target - mean).square()).sum(0).sqrt()
+        units.location.copy_(mean)
+        units.scale.copy_(stddev.where(stddev > 1e-12 * (1 + mean.abs()), 1.0))
+        return units
+
+    def remove(self, target: Tensor) -> Tensor:
+        """Targets as the network sees them."""
+        return (target - self.location) / self.scale
+
+    def forward(self, predictive: Any) -> Any:
+        """The predictive in the units of the target."""
+        if hasattr(predictive, "components"):
+            return replace(predictive, components=self(predictive.components))
+        if not isinstance(predictive, GaussianPredictive):
+            return predictive
+        square = self.scale.square()
+        return GaussianPredictive(
+            self.location + self.scale * predictive.mean,
+            square * predictive.epistemic_variance,
+            square * predictive.noise_variance,
+        )
+
+
+class TableModel(nn.Module):
+    """Codes of rows to predictions, and to how unusual rows are.
+
+    Args:
+        encoding: from codes to what the network takes.
+        network: predicts targets of order one.
+        scaling: calibrates them.
+        units: brings them to the target's own units.
+        density: of what `described` returns.
+    """
+
+    def __init__(
+        self,
+        encoding: nn.Module,
+        network: Network,
+        scaling: nn.Module,
+        units: Units,
+        density: FeatureDensity,
+    ) -> None:
+        super().__init__()
+        self.encoding, self.network, self.scaling = encoding, network, scaling
+        self.units, self.density = units, density
+
+    def forward(self, codes: Tensor) -> Any:
+        """The predictive of each row."""
+        return self.units(self.scaling(self.network(self.encoding(codes))))
+
+    def features(self, codes: Tensor) -> Tensor:
+        """What the last layer sees of each row."""
+        return self.network.backbone(self.encoding(codes))
+
+    def ood_score(self, codes: Tensor) -> Tensor:
+        """How unusual each row is, (*batch,): minus the log-density of its encoded columns."""
+        return self.density(self.encoding(codes))

@@ -1,0 +1,368 @@
+"""Estimators for tables: scikit-learn's own checks, and what they promise beyond them."""
+
+import json
+import math
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+import torch
+from sklearn.base import clone
+from sklearn.datasets import make_classification, make_friedman1
+from sklearn.exceptions import NotFittedError
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import PolynomialFeatures
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from lastlayer.sklearn import LastLayerClassifier, LastLayerRegressor, load, save
+
+QUICK: dict[str, Any] = {
+    "hidden_layers": (20,),
+    "max_epochs": 48,
+    "early_stopping": False,
+    "num_folds": 2,
+    "batch_size": 128,
+    "learning_rate": 0.03,
+    "weight_decays": (30.0,),
+    "random_state": 0,
+}
+ESTIMATORS = [
+    LastLayerRegressor(**QUICK),
+    LastLayerClassifier(**QUICK),
+    LastLayerClassifier("generative", **QUICK),
+]
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
+@parametrize_with_checks(ESTIMATORS)
+def test_scikit_learn_agrees(estimator, check):
+    check(estimator)
+
+
+@pytest.fixture(scope="module")
+def regression():
+    return make_friedman1(240, noise=1.0, random_state=0)
+
+
+@pytest.fixture(scope="module")
+def regressor(regression):
+    return LastLayerRegressor(**QUICK).fit(*regression)
+
+
+@pytest.fixture(scope="module")
+def classification():
+    X, y = make_classification(240, n_informative=6, n_classes=3, random_state=0)
+    return X, np.array(["high", "low", "mid"])[y]
+
+
+@pytest.fixture(scope="module", params=["discriminative", "generative"])
+def classifier(request, classification):
+    return LastLayerClassifier(request.param, **QUICK).fit(*classification)
+
+
+# ------------------------------------------------------------------------------- regression
+
+
+def test_it_learns_and_its_intervals_cover(regressor):
+    X, y = make_friedman1(500, noise=1.0, random_state=1)
+    assert regressor.score(X, y) > 0.7
+    lower, upper = regressor.predict_interval(X, 0.9).T
+    covered = np.mean((lower <= y) & (y <= upper))
+    assert abs(covered - 0.9) < 4 * math.sqrt(0.09 / 240)  # calibrated on 240 rows
+
+
+def test_moments_intervals_and_densities_are_of_one_distribution(regressor, regression):
+    X = regression[0][:20]
+    mean, stddev = regressor.predict(X, return_std=True)
+    predictive = regressor.predict_dist(X)
+    np.testing.assert_allclose(predictive.mean[:, 0], mean)
+    np.testing.assert_allclose(predictive.stddev[:, 0], stddev)
+    grid = torch.linspace(-200, 200, 100_001)
+    density = predictive[[0] * len(grid)].log_prob(grid).exp()
+    np.testing.assert_allclose(torch.trapezoid(density, grid), 1, rtol=1e-4)
+    np.testing.assert_allclose(torch.trapezoid(grid * density, grid), mean[0], rtol=1e-4)
+    inside = (grid >= regressor.predict_interval(X)[0, 0]) & (
+        grid <= regressor.predict_interval(X)[0, 1]
+    )
+    np.testing.assert_allclose(torch.trapezoid(density * inside, grid), 0.9, atol=2e-3)
+
+
+def test_the_units_of_the_target_are_those_of_predictions(regression):
+    X, y = regression
+    one, other = (LastLayerRegressor(**QUICK).fit(X, target) for target in (y, 1000 * y - 7))
+    (mean, stddev), (mean_2, stddev_2) = (m.predict(X, return_std=True) for m in (one, other))
+    np.testing.assert_allclose(mean_2, 1000 * mean - 7, rtol=1e-2)
+    np.testing.assert_allclose(stddev_2, 1000 * stddev, rtol=1e-2)
+
+
+def test_draws_have_the_predicted_moments_and_rows_alike_err_alike(regressor, regression):
+    X = np.repeat(regression[0][:5], 2, 0)
+    draws = regressor.sample_y(X, 20_000)
+    mean, stddev = regressor.predict(X, return_std=True)
+    assert draws.shape == (10, 20_000)
+    assert np.abs(draws.mean(1) - mean).max() < 5 * stddev.max() / math.sqrt(20_000)
+    np.testing.assert_allclose(draws.std(1), stddev, rtol=0.05)
+    predictive = regressor.predict_dist(X)
+    share = predictive.epistemic_variance / predictive.variance
+    pairs = [np.corrcoef(draws[at], draws[at + 1])[0, 1] for at in range(0, 10, 2)]
+    # the factor of the variance is each row's own, so that correlation is a little less
+    assert (np.array(pairs) < share[::2, 0].numpy() + 0.03).all()
+    assert (np.array(pairs) > 0.7 * share[::2, 0].numpy() - 0.03).all()
+    np.testing.assert_array_equal(regressor.sample_y(X, 3), regressor.sample_y(X, 3))
+
+
+def test_partial_fit_is_the_posterior_given_old_and_new_rows(regression):
+    X, y = regression
+    model = LastLayerRegressor(**QUICK).fit(X[:200], y[:200])
+    head: Any = model.model_.network.head
+    units = model.model_.units
+    features = model.model_.features(torch.from_numpy(X[200:])).detach()
+    features = torch.cat([features, torch.ones(40, 1)], 1)  # the bias
+    noise = head.noise.variance().item()
+    precision = torch.linalg.inv(head.covariance.dense()[0]).detach()
+    target = units.remove(torch.from_numpy(y[200:, None]))
+    new = precision + features.mT @ features / noise
+    expected = torch.linalg.solve(
+        new, precision @ head.mean.detach()[0] + (features.mT @ target)[:, 0] / noise
+    )
+    model.partial_fit(X[200:220], y[200:220]).partial_fit(X[220:], y[220:])
+    torch.testing.assert_close(head.mean.detach()[0], expected)
+    torch.testing.assert_close(head.covariance.dense()[0].detach(), torch.linalg.inv(new))
+
+
+def test_partial_fit_counts_weights_as_repetitions(regression):
+    X, y = regression
+    base = LastLayerRegressor(**QUICK).fit(X[:200], y[:200])
+    again = LastLayerRegressor(**QUICK).fit(X[:200], y[:200])
+    base.partial_fit(X[200:], y[200:], sample_weight=np.full(40, 2))
+    again.partial_fit(np.repeat(X[200:], 2, 0), np.repeat(y[200:], 2))
+    np.testing.assert_allclose(base.predict(X), again.predict(X), rtol=1e-6)
+
+
+def test_several_targets_are_predicted_together(regression):
+    X, y = regression
+    both = np.stack([y, -2 * y], 1)
+    model = LastLayerRegressor(**QUICK).fit(X, both)
+    mean, stddev = model.predict(X, return_std=True)
+    assert mean.shape == stddev.shape == both.shape
+    assert model.predict_interval(X).shape == (*both.shape, 2)
+    assert model.sample_y(X, 3).shape == (*both.shape, 3)
+    assert model.score(X, both) > 0.7
+    with pytest.raises(ValueError, match="as in training"):
+        model.partial_fit(X, y)
+
+
+def test_early_stopping_tries_lengths_and_takes_the_best(regression):
+    quick = QUICK | {"early_stopping": True}
+    model = LastLayerRegressor(**quick).fit(*regression)
+    tried = [one["epochs"] for one in model.tried_]
+    assert tried == [24, 48][: len(tried)]
+    assert model.held_out_nll_ == min(one["nll"] for one in model.tried_)
+    assert model.num_epochs_ in tried
+
+
+def test_no_hidden_layer_is_linear_regression():
+    generator = np.random.default_rng(0)
+    X = generator.standard_normal((200, 3))
+    y = X @ [1.0, -2.0, 3.0] + 5 + 0.1 * generator.standard_normal(200)
+    options = QUICK | {"hidden_layers": (), "max_epochs": 200}
+    model = LastLayerRegressor(**options).fit(X, y)
+    np.testing.assert_allclose(model.predict(X), X @ [1.0, -2.0, 3.0] + 5, atol=0.1)
+
+
+# --------------------------------------------------------------------------- classification
+
+
+def test_probabilities_are_of_the_classes_in_order(classifier, classification):
+    X, y = classification
+    probs = classifier.predict_proba(X)
+    assert classifier.classes_.tolist() == ["high", "low", "mid"]
+    np.testing.assert_allclose(probs.sum(1), 1)
+    np.testing.assert_array_equal(classifier.predict(X), classifier.classes_[probs.argmax(1)])
+    assert classifier.score(X, y) > 0.7
+    np.testing.assert_allclose(classifier.predict_dist(X).probs(), probs)
+
+
+def test_drawn_labels_have_the_predicted_shares(classifier, classification):
+    X = classification[0][:5]
+    draws = classifier.sample_y(X, 4000)
+    shares = np.stack([(draws == label).mean(1) for label in classifier.classes_], 1)
+    assert np.abs(shares - classifier.predict_proba(X)).max() < 5 * 0.5 / math.sqrt(4000)
+
+
+def test_a_generative_last_layer_learns_from_more_rows(classification):
+    X, y = classification
+    first = LastLayerClassifier("generative", **QUICK).fit(X[:120], y[:120])
+    again = LastLayerClassifier("generative", **QUICK).fit(X[:120], y[:120])
+    np.testing.assert_array_equal(first.predict_proba(X), again.predict_proba(X))
+    first.partial_fit(X[120:], y[120:])
+    again.partial_fit(X[180:], y[180:]).partial_fit(X[120:180], y[120:180])
+    np.testing.assert_allclose(first.predict_proba(X), again.predict_proba(X), rtol=1e-6)
+    head: Any = first.model_.network.head
+    assert head.concentration.sum().item() == pytest.approx(240 + 3 * 1, abs=3)
+    with pytest.raises(ValueError, match=r"not in training: \['other'\]"):
+        first.partial_fit(X[:1], ["other"])
+
+
+def test_a_discriminative_one_says_that_it_cannot():
+    assert not hasattr(LastLayerClassifier(), "partial_fit")
+    assert hasattr(LastLayerClassifier("generative"), "partial_fit")
+
+
+# -------------------------------------------------------------------------------- strangers
+
+
+def test_rows_far_from_training_are_unusual(regressor, classifier, regression, classification):
+    for model, X in ((regressor, regression[0]), (classifier, classification[0])):
+        usual, unusual = model.ood_score(X), model.ood_score(X + 10)
+        assert (unusual > model.ood_threshold_).all()
+        assert np.mean(usual > model.ood_threshold_) < 0.03
+
+
+def test_the_threshold_lets_through_what_it_says():
+    generator = np.random.default_rng(0)
+    X = generator.standard_normal((400, 4))
+    model = LastLayerRegressor(**QUICK | {"false_alarm_rate": 0.1}).fit(X, X[:, 0])
+    flagged = np.mean(model.ood_score(generator.standard_normal((4000, 4))) > model.ood_threshold_)
+    assert abs(flagged - 0.1) < 4 * math.sqrt(0.09 / 400)
+
+
+# ----------------------------------------------------------------------------------- frames
+
+
+def table(rows=150):
+    generator = np.random.default_rng(0)
+    town = generator.choice(["Ulm", "Bonn", "Köln"], rows)
+    size = generator.uniform(20, 200, rows)
+    price = 3 * size + 100 * (town == "Bonn") + 5 * generator.standard_normal(rows)
+    size[generator.random(rows) < 0.1] = np.nan
+    return {"town": town.tolist(), "size": size, "id": [f"no {at}" for at in range(rows)]}, price
+
+
+@pytest.mark.parametrize("frame", [pd.DataFrame, pl.DataFrame])
+def test_frames_with_categories_and_missing_values_need_no_preparation(frame):
+    values, price = table()
+    X = frame(values)
+    model = LastLayerRegressor(**QUICK | {"max_epochs": 200}).fit(X, price)
+    known = ~np.isnan(values["size"])
+    mean = model.predict(X)
+    assert np.corrcoef(mean[known], price[known])[0, 1] > 0.99
+    assert [column.kind for column in model.columns_.columns] == ["category", "number", "ignored"]
+    assert model.feature_names_in_.tolist() == ["town", "size", "id"]
+    new = frame({"town": ["Mars", None], "size": [100.0, 100.0], "id": ["x", "y"]})
+    assert np.isfinite(model.predict(new)).all()
+
+
+def test_pandas_and_polars_are_the_same():
+    values, price = table()
+    one, two = (
+        LastLayerRegressor(**QUICK).fit(f(values), price).predict(f(values))
+        for f in (pd.DataFrame, pl.DataFrame)
+    )
+    np.testing.assert_array_equal(one, two)
+
+
+def test_arrays_cannot_replace_a_frame_with_categories():
+    values, price = table()
+    model = LastLayerRegressor(**QUICK).fit(pd.DataFrame(values), price)
+    with (
+        pytest.warns(UserWarning, match="feature names"),
+        pytest.raises(ValueError, match="'town' are not numbers"),
+    ):
+        model.predict(np.zeros((1, 3)))
+
+
+# ------------------------------------------------------------------------------ composition
+
+
+def test_they_work_in_pipelines_searches_and_cross_validation(regression):
+    X, y = regression
+    pipeline = make_pipeline(PolynomialFeatures(2), LastLayerRegressor(**QUICK))
+    name = "lastlayerregressor__hidden_layers"
+    search = GridSearchCV(pipeline, {name: [(), (10,)]}, cv=2).fit(X, y)
+    assert search.best_score_ > 0.5
+    assert len(cross_val_score(LastLayerRegressor(**QUICK), X, y, cv=2)) == 2
+
+
+def test_an_integer_seed_makes_fits_the_same_and_the_caller_keeps_random_numbers(regression):
+    X, y = regression
+    torch.manual_seed(3)
+    expected = torch.rand(2)
+    torch.manual_seed(3)
+    one = LastLayerRegressor(**QUICK).fit(X, y).predict(X)
+    torch.testing.assert_close(torch.rand(2), expected)
+    order = np.random.default_rng(0).permutation(len(X))
+    np.testing.assert_array_equal(
+        one, clone(LastLayerRegressor(**QUICK)).fit(X[order], y[order]).predict(X)
+    )
+    assert not np.array_equal(
+        one, LastLayerRegressor(**QUICK | {"random_state": 1}).fit(X, y).predict(X)
+    )
+
+
+# ---------------------------------------------------------------------------------- folders
+
+
+def test_a_saved_model_predicts_the_same(
+    tmp_path, regressor, classifier, regression, classification
+):
+    for model, X in ((regressor, regression[0]), (classifier, classification[0])):
+        folder = tmp_path / type(model).__name__
+        save(model, folder, about={"made": "here"})
+        save(model, folder)  # again, over the first
+        again = load(folder)
+        np.testing.assert_array_equal(again.predict(X), model.predict(X))
+        np.testing.assert_array_equal(again.ood_score(X), model.ood_score(X))
+        assert again.ood_threshold_ == model.ood_threshold_
+        assert again.get_params() == model.get_params()
+        assert {path.name for path in folder.iterdir()} == {"model.json", "model.safetensors"}
+        assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
+
+
+def test_a_loaded_model_learns_on(tmp_path, regression):
+    X, y = regression
+    model = LastLayerRegressor(**QUICK).fit(X[:200], y[:200])
+    save(model, tmp_path / "model")
+    again = load(tmp_path / "model").partial_fit(X[200:], y[200:])
+    np.testing.assert_allclose(again.predict(X), model.partial_fit(X[200:], y[200:]).predict(X))
+
+
+def test_frames_are_read_as_before(tmp_path):
+    values, price = table()
+    model = LastLayerRegressor(**QUICK).fit(pd.DataFrame(values), price)
+    save(model, tmp_path / "model")
+    again = load(tmp_path / "model")
+    np.testing.assert_array_equal(
+        again.predict(pl.DataFrame(values)), model.predict(pd.DataFrame(values))
+    )
+
+
+def test_a_folder_that_is_not_a_model_is_left_alone(tmp_path, regressor):
+    (tmp_path / "letters.txt").write_text("dear")
+    with pytest.raises(FileExistsError, match="not the folder of a model"):
+        save(regressor, tmp_path)
+    assert (tmp_path / "letters.txt").read_text() == "dear"
+
+
+def test_damaged_and_newer_models_say_so(tmp_path, regressor):
+    with pytest.raises(NotFittedError):
+        save(LastLayerRegressor(), tmp_path / "model")
+    with pytest.raises(FileNotFoundError, match="no model folder"):
+        load(tmp_path / "model")
+    folder = tmp_path / "model"
+    save(regressor, folder)
+    description = json.loads((folder / "model.json").read_text())
+    (folder / "model.json").write_text(json.dumps(description | {"format": 99, "lastlayer": "9.0"}))
+    with pytest.raises(ValueError, match=r"written by lastlayer 9\.0.*upgrade"):
+        load(folder)
+    (folder / "model.json").write_text(json.dumps(description)[:-20])
+    with pytest.raises(ValueError, match="not a model that can be read"):
+        load(folder)
+    (folder / "model.json").write_text(json.dumps(description))
+    tensors = (folder / "model.safetensors").read_bytes()
+    (folder / "model.safetensors").write_bytes(tensors[:-8])
+    with pytest.raises(ValueError, match="damaged"):
+        load(folder)

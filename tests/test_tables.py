@@ -1,0 +1,189 @@
+"""Frames as codes, codes as features, rows each once."""
+
+import datetime as dt
+import json
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+import torch
+
+from lastlayer.predictive import GaussianPredictive, mix
+from lastlayer.tables import Column, Columns, Encoding, Rows, Units
+
+VALUES = {
+    "age": [30, 41, None, 25],
+    "town": ["Ulm", None, "Bonn", "Ulm"],
+    "member": [True, False, True, True],
+    "since": [dt.date(1970, 1, 3), dt.date(1970, 1, 1), None, dt.date(1970, 1, 2)],
+    "name": ["a", "b", "c", "d"],
+    "unit": ["m", "m", "m", "m"],
+    "nothing": [None, None, None, None],
+}
+NAN = np.nan
+
+
+def frames():
+    yield pytest.param(pl.DataFrame(VALUES), id="polars")
+    pandas = pd.DataFrame(VALUES)
+    pandas["since"] = pd.to_datetime(pandas["since"])
+    yield pytest.param(pandas, id="pandas")
+    yield pytest.param(pandas.astype({"town": "category"}), id="pandas-category")
+
+
+@pytest.mark.parametrize("frame", list(frames()))
+def test_columns_are_numbers_dates_categories_or_of_no_use(frame):
+    columns = Columns.of(frame)
+    assert [column.kind for column in columns.columns] == [
+        *("number", "category", "number", "date", "category", "ignored", "ignored"),
+    ]
+    assert columns.columns[1].levels == ("Ulm", "Bonn")  # the most frequent first
+
+
+@pytest.mark.parametrize("frame", list(frames()))
+def test_codes_are_values_days_and_levels_with_nan_for_what_is_missing(frame):
+    codes = Columns.of(frame).codes(frame)
+    expected = [
+        [30, 0, 1, 2, 0],
+        [41, NAN, 0, 0, 1],
+        [NAN, 1, 1, NAN, 2],
+        [25, 0, 1, 1, 3],
+    ]
+    np.testing.assert_array_equal(codes, expected)
+
+
+def test_a_level_that_is_new_has_the_code_minus_one_and_is_reported():
+    columns = Columns.of(pl.DataFrame({"town": ["Ulm", "Ulm", "Bonn"]}))
+    new = pl.DataFrame({"town": ["Köln", "Bonn", None]})
+    np.testing.assert_array_equal(columns.codes(new), [[-1], [1], [NAN]])
+    assert columns.new_levels(new) == {"town": ["Köln"]}
+
+
+def test_integers_beside_missing_values_stay_the_same_categories():
+    columns = Columns([Column("size", "category", ("1", "2"))])
+    for values in ([1, 2, None], [1.0, 2.0, None], ["1", "2", None]):
+        codes = columns.codes(pl.DataFrame({"size": values}))
+        np.testing.assert_array_equal(codes, [[0], [1], [NAN]])
+
+
+def test_text_that_hardly_repeats_is_ignored_and_rare_levels_are_one():
+    texts = {"x": [f"note {at}" for at in range(100)], "y": range(100)}
+    assert Columns.of(pl.DataFrame(texts)).columns[0].kind == "ignored"
+
+    many = [f"level {at // 2:02d}" for at in range(100)]
+    column = Columns.of(pl.DataFrame({"x": many})).columns[0]
+    assert len(column.levels) == 32
+    assert "50 different values" in column.note
+
+
+def test_a_table_without_a_useful_column_says_why():
+    with pytest.raises(ValueError, match="'unit' is always the same"):
+        Columns.of(pl.DataFrame({"unit": ["m", "m"]}))
+
+
+def test_infinity_is_refused_with_its_column():
+    with pytest.raises(ValueError, match="'x' holds infinity"):
+        Columns.of(pl.DataFrame({"x": [1.0, float("inf")]}))
+
+
+def test_a_missing_column_and_text_among_numbers_are_named():
+    columns = Columns.of(pl.DataFrame({"x": [1.0, 2.0], "z": [1, 2]}))
+    with pytest.raises(ValueError, match="lacks 'z'"):
+        columns.codes(pl.DataFrame({"x": [1.0]}))
+    with pytest.raises(ValueError, match="'x' must hold numbers, got 'many'"):
+        columns.codes(pl.DataFrame({"x": ["1", "many"], "z": [1, 2]}))
+
+
+def test_columns_survive_json():
+    columns = Columns.of(pl.DataFrame(VALUES))
+    again = Columns.from_json(json.loads(json.dumps(columns.to_json())))
+    assert again.columns == columns.columns
+
+
+# ------------------------------------------------------------------------------- encoding
+
+
+def test_numbers_are_standardised_by_weighted_moments_of_what_is_there():
+    codes = torch.tensor([[1.0], [4.0], [NAN]], dtype=torch.float64)
+    weight = torch.tensor([2.0, 1.0, 5.0], dtype=torch.float64)
+    features = Encoding.fit(codes, [0], weight)(codes)
+    known = np.array([1.0, 1.0, 4.0])
+    expected = (np.array([1.0, 4.0]) - known.mean()) / known.std()
+    torch.testing.assert_close(features[:2, 0], torch.from_numpy(expected))
+    assert features[2, 0] == 0
+    torch.testing.assert_close(features[:, 1], codes.isnan()[:, 0].double() - 5 / 8)
+
+
+def test_levels_are_centred_indicators_and_a_new_level_has_none():
+    codes = torch.tensor([[0.0], [1.0], [1.0], [2.0]], dtype=torch.float64)
+    encoding = Encoding.fit(codes, [3], torch.ones(4))
+    shares = torch.tensor([0.25, 0.5, 0.25], dtype=torch.float64)
+    torch.testing.assert_close(encoding(codes) + shares, torch.eye(3).double()[[0, 1, 1, 2]])
+    torch.testing.assert_close(
+        encoding(torch.tensor([[-1.0]]).double()) + shares, torch.zeros(1, 3).double()
+    )
+
+
+def test_a_constant_column_is_zero_whatever_its_size():
+    codes = torch.full((5, 1), 1e9 + 0.1, dtype=torch.float64)
+    torch.testing.assert_close(
+        Encoding.fit(codes, [0], torch.ones(5))(codes), torch.zeros(5, 1).double()
+    )
+
+
+def test_a_saved_encoding_needs_only_its_width():
+    codes = torch.tensor([[1.0, 0.0], [NAN, 1.0]], dtype=torch.float64)
+    encoding = Encoding.fit(codes, [0, 2], torch.ones(2))
+    other = Encoding(encoding.width)
+    other.load_state_dict(encoding.state_dict())
+    torch.testing.assert_close(other(codes), encoding(codes))
+
+
+# ----------------------------------------------------------------------------------- rows
+
+
+def test_repetitions_and_weights_order_and_zeros_make_no_difference():
+    generator = np.random.default_rng(0)
+    codes = generator.integers(0, 3, (30, 2)).astype(float)
+    codes[codes == 2] = NAN
+    target = generator.integers(0, 2, (30, 1)).astype(float)
+    weight = generator.integers(0, 4, 30).astype(float)
+    at = generator.permutation(np.repeat(np.arange(30), weight.astype(int)))
+    for one, two in zip(
+        Rows.of(codes, target, weight), Rows.of(codes[at], target[at], None), strict=True
+    ):
+        np.testing.assert_array_equal(one, two)
+
+
+def test_rows_keep_what_they_stand_for():
+    rows = Rows.of(np.array([[1.0], [0.0], [1.0], [-0.0]]), np.array([[2.0], [3], [2], [3]]), None)
+    np.testing.assert_array_equal(rows.codes, [[0], [1]])
+    np.testing.assert_array_equal(rows.target, [[3], [2]])
+    np.testing.assert_array_equal(rows.weight, [2, 2])
+
+
+def test_no_rows_are_no_rows():
+    rows = Rows.of(np.zeros((2, 3)), np.zeros((2, 1)), np.zeros(2))
+    assert rows.codes.shape == (0, 3)
+    assert rows.weight.shape == (0,)
+
+
+# ---------------------------------------------------------------------------------- units
+
+
+def test_densities_change_with_units_as_they_must():
+    target = torch.tensor([[1.0], [3.0], [8.0]], dtype=torch.float64)
+    units = Units.fit(target, torch.tensor([1.0, 2.0, 1.0], dtype=torch.float64))
+    small = units.remove(target)
+    tensors = torch.rand(3, 3, 4, 1, dtype=torch.float64) + 0.1
+    plains: list[Any] = [GaussianPredictive(*tensors[:, :, 0]), mix(GaussianPredictive(*tensors))]
+    for plain in plains:
+        predictive = units(plain)
+        expected = plain.log_prob(small) - units.scale.log()
+        torch.testing.assert_close(predictive.log_prob(target), expected)
+        torch.testing.assert_close(units.remove(predictive.mean), plain.mean)
+        torch.testing.assert_close(
+            predictive.epistemic_variance, units.scale**2 * plain.epistemic_variance
+        )
