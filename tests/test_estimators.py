@@ -160,7 +160,10 @@ def test_early_stopping_tries_lengths_and_takes_the_best(regression):
     model = LastLayerRegressor(**quick).fit(*regression)
     tried = [one["epochs"] for one in model.tried_]
     assert tried == [24, 48][: len(tried)]
-    assert model.held_out_nll_ == min(one["nll"] for one in model.tried_)
+    best = min(model.tried_, key=lambda one: one["nll"])
+    assert (best["epochs"], best["weight_decay"]) == (model.num_epochs_, model.weight_decay_)
+    scale = model.model_.units.scale.log().item()
+    assert model.held_out_scores_["nll"] == pytest.approx(best["nll"] + scale, rel=1e-4)
     assert model.num_epochs_ in tried
 
 

@@ -98,6 +98,10 @@ class LastLayerEstimator(BaseEstimator, ABC):  # type: ignore[misc]
     def _scaling(self) -> nn.Module:
         """A new calibration."""
 
+    @abstractmethod
+    def _scores(self, predictive: Any, target: Tensor, weight: Tensor) -> dict[str, float]:
+        """How good predictions are of targets as the head takes them, with weights (T,)."""
+
     # ---------------------------------------------------------------------------- fitting
 
     def fit(self: AnyEstimator, X: Any, y: Any, sample_weight: Any = None) -> AnyEstimator:  # noqa: N803
@@ -183,7 +187,9 @@ class LastLayerEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         self.model_ = TableModel(encoding, network, found.scaling, units, density).double().eval()
         self.tried_, self.num_epochs_ = found.tried, found.epochs
         self.weight_decay_ = found.weight_decay
-        self.held_out_nll_ = min(one["nll"] for one in found.tried)
+        predictive, (_, known, share) = found.held_out()
+        predictive = units(found.scaling(predictive.to(torch.float64)))
+        self.held_out_scores_ = self._scores(predictive, known, share.double())
 
     def _crossfit(self, data: tuple[Tensor, ...]) -> CrossFit:
         """The network, its calibration, and what was tried."""
@@ -216,7 +222,7 @@ class LastLayerEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         sizes = [width, *self.hidden_layers]
         layers: list[nn.Module] = []
         for fan_in, fan_out in itertools.pairwise(sizes):
-            layers += [nn.Linear(fan_in, fan_out), nn.ELU()]
+            layers += [nn.Linear(fan_in, fan_out, dtype=torch.float32), nn.ELU()]
         return Network(nn.Sequential(*layers), self._head(sizes[-1], num_data))
 
     def blank_model(self, width: int) -> TableModel:

@@ -43,6 +43,10 @@ class Units(nn.Module):
         """Targets as the network sees them."""
         return (target - self.location) / self.scale
 
+    def restore(self, target: Tensor) -> Tensor:
+        """Targets as they were."""
+        return self.location + self.scale * target
+
     def forward(self, predictive: Any) -> Any:
         """The predictive in the units of the target."""
         if hasattr(predictive, "components"):
@@ -51,7 +55,7 @@ class Units(nn.Module):
             return predictive
         square = self.scale.square()
         return GaussianPredictive(
-            self.location + self.scale * predictive.mean,
+            self.restore(predictive.mean),
             square * predictive.epistemic_variance,
             square * predictive.noise_variance,
         )

@@ -1,0 +1,16 @@
+"""The command line for tables: fit, predict, evaluate, report, export, demo."""
+
+from __future__ import annotations
+
+import sys
+
+EXTRA = "pip install 'lastlayer[cli]'"
+
+
+def main() -> None:
+    """Run the command line; what goes wrong is one line on standard error, and an exit code."""
+    try:
+        from .app import run
+    except ImportError as error:
+        sys.exit(f"lastlayer: the command line needs {error.name}; install it with: {EXTRA}")
+    sys.exit(run(sys.argv[1:]))

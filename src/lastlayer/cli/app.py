@@ -1,0 +1,387 @@
+"""The commands."""
+
+from __future__ import annotations
+
+import errno
+import importlib.resources
+import json
+import os
+import shutil
+import sys
+import time
+from collections.abc import Sequence
+from enum import Enum
+from pathlib import Path
+from typing import Annotated, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+from tqdm import tqdm
+
+from .. import __version__
+from ..sklearn import LastLayerClassifier, LastLayerRegressor, save
+from ..tables import Column, Columns
+from .files import FileError, TableFile, Writer, written
+from .models import LEVEL, Model, infer_task, listed, split_target
+
+app = typer.Typer(
+    help="Predictions from tables that say how far to trust them.",
+    epilog="Start with: **lastlayer demo**, or **lastlayer fit train.csv --target price**.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="markdown",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+console = Console(stderr=True, highlight=False)  # standard output is for results
+output = Console(highlight=False)
+
+
+Misuse: Any = typer.BadParameter.__base__  # of all that is wrong about arguments
+INTERRUPTED = 130  # as shells have it
+
+
+class Task(str, Enum):
+    """What to predict."""
+
+    auto = "auto"
+    regression = "regression"
+    classification = "classification"
+
+
+class Head(str, Enum):
+    """Which last layer classes get."""
+
+    discriminative = "discriminative"
+    generative = "generative"
+
+
+ModelFolder = Annotated[Path, typer.Argument(help="Folder that `lastlayer fit` wrote.")]
+Delimiter = Annotated[
+    str | None,
+    typer.Option(help="Between the values of a CSV file; found out by default. A tab is \\t."),
+]
+
+
+@app.command()
+def fit(
+    train: Annotated[Path, typer.Argument(help="CSV or Parquet file with a header.")],
+    target: Annotated[str, typer.Option(help="Column to predict.")],
+    model: Annotated[Path, typer.Option(help="Folder to write.")] = Path("model"),
+    task: Annotated[Task, typer.Option(help="By default, what the target looks like.")] = Task.auto,
+    head: Annotated[Head, typer.Option(help="For classes.")] = Head.discriminative,
+    ignore: Annotated[
+        list[str] | None, typer.Option(help="Column not to learn from; may be repeated.")
+    ] = None,
+    weight: Annotated[
+        str | None, typer.Option(help="Column that says how often a row counts.")
+    ] = None,
+    hidden_layers: Annotated[
+        str, typer.Option(help="Widths of the network, with commas.")
+    ] = "50,50",
+    max_epochs: Annotated[int, typer.Option(min=1, help="Passes over the data, at most.")] = 1024,
+    seed: Annotated[int, typer.Option(min=0, help="Of random numbers.")] = 0,
+    delimiter: Delimiter = None,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Show nothing but errors.")] = False,
+) -> None:
+    """Train a model on a table.
+
+    What columns hold is found out and shown: numbers, dates, categories; missing values are fine.
+    How long to train, and how wrong predictions are, is learnt from rows held out in turns.
+    """
+    console.quiet = quiet
+    file = TableFile(train, _delimiter(delimiter))
+    table = file.read()
+    _check_columns(file, [target, *(ignore or []), *([weight] if weight else [])])
+    started = time.monotonic()
+    chosen, why = infer_task(table[target])
+    if task is not Task.auto:
+        chosen, why = task.value, "as you say"
+    rows, known, left_out = split_target(table.drop_columns(ignore or []), target, chosen)
+    counts = None
+    if weight:
+        counts, rows = rows[weight].to_numpy(), rows.drop_columns([weight])
+    options: dict[str, Any] = {
+        "hidden_layers": _widths(hidden_layers),
+        "max_epochs": max_epochs,
+        "random_state": seed,
+        "verbose": not quiet and sys.stderr.isatty(),
+    }
+    console.print(f"[bold]{train}[/bold]: {table.num_rows:,} rows, {table.num_columns} columns")
+    console.print(f"{chosen} of [bold]{target}[/bold]: {why}")
+    if left_out:
+        console.print(f"{left_out:,} rows without {target} are left out")
+    estimator: Any = (
+        LastLayerRegressor(**options)
+        if chosen == "regression"
+        else LastLayerClassifier(head.value, **options)
+    )
+    console.print(_columns_table(Columns.of(rows), rows))
+    estimator.fit(rows, known, counts)
+    about = {"target": target, "file": train.name, "rows": rows.num_rows, "weight": weight}
+    save(estimator, model, about)
+    console.print(_scores_line(estimator, target))
+    console.print(f"[bold]{model}[/bold] written in {time.monotonic() - started:.0f} s")
+
+
+@app.command()
+def predict(
+    model: ModelFolder,
+    table: Annotated[Path, typer.Argument(help="CSV or Parquet file with the model's columns.")],
+    to: Annotated[
+        Path, typer.Option("--output", "-o", help="CSV or Parquet file to write.")
+    ] = Path("predictions.csv"),
+    level: Annotated[float, typer.Option(help="Probability of the intervals.")] = LEVEL,
+    with_inputs: Annotated[
+        bool, typer.Option("--with-inputs", help="Write the columns of the table too.")
+    ] = False,
+    delimiter: Delimiter = None,
+) -> None:
+    """Predict each row of a table, of any size.
+
+    Numbers get mean, standard deviation and an interval; classes their probabilities. A high
+    ood_score means a row unlike those of training; `unusual` says above the threshold.
+    """
+    if not 0 < level < 1:
+        raise typer.BadParameter(f"must lie between 0 and 1, as 0.9 does, not {level}")
+    known, file = Model(model), TableFile(table, _delimiter(delimiter))
+    rows = unusual = 0
+    with written(to) as partial, tqdm(unit=" rows", unit_scale=True, disable=None) as bar:
+        writer = Writer(partial, to)
+        for part in known.parts(file):
+            found = known.predictions(part, level)
+            rows, unusual = rows + part.num_rows, unusual + sum(found["unusual"].to_pylist())
+            if with_inputs:
+                found = _beside(part, found)
+            writer.write(found)
+            bar.update(part.num_rows)
+        writer.close()
+    _tell_new_levels(known)
+    console.print(f"[bold]{to}[/bold]: {rows:,} rows, {unusual:,} of them unusual")
+
+
+@app.command()
+def evaluate(
+    model: ModelFolder,
+    table: Annotated[Path, typer.Argument(help="CSV or Parquet file with the target.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    delimiter: Delimiter = None,
+) -> None:
+    """Compare predictions with what happened, on rows that were not trained on."""
+    known = Model(model)
+    found = known.evaluate(TableFile(table, _delimiter(delimiter)))
+    if as_json:
+        print(json.dumps(found))
+        return
+    output.print(_measures_table(found))
+    _tell_new_levels(known)
+
+
+@app.command()
+def report(
+    model: ModelFolder,
+    table: Annotated[Path, typer.Argument(help="CSV or Parquet file, best with the target.")],
+    to: Annotated[Path, typer.Option("--output", "-o", help="HTML page to write.")] = Path(
+        "report.html"
+    ),
+    delimiter: Delimiter = None,
+) -> None:
+    """Write a page about a model: calibration, intervals, unusual rows, effects of columns."""
+    from ..report import write_report
+
+    known, file = Model(model), TableFile(table, _delimiter(delimiter))
+    rows = pa.concat_tables(known.parts(file))
+    write_report(known.estimator, rows, known.target, to)
+    console.print(f"[bold]{to}[/bold] written; open it in a browser")
+
+
+@app.command()
+def export(
+    model: ModelFolder,
+    onnx: Annotated[bool, typer.Option("--onnx", help="As ONNX, the only format so far.")] = False,
+    to: Annotated[Path, typer.Option("--output", "-o", help="File to write.")] = Path("model.onnx"),
+) -> None:
+    """Write a model for serving without Python, and check that it predicts the same."""
+    if not onnx:
+        raise typer.BadParameter("say which format: --onnx")
+    from ..onnx import export_onnx
+
+    result = export_onnx(Model(model).estimator, to)
+    console.print(f"[bold]{to}[/bold] written and checked: {result}")
+
+
+@app.command()
+def demo(
+    folder: Annotated[Path, typer.Option(help="Folder to write.")] = Path("demo-output"),
+) -> None:
+    """Train on penguins, evaluate on others, and write a report."""
+    folder.mkdir(parents=True, exist_ok=True)
+    source = importlib.resources.files(__package__) / "penguins.csv"
+    header, *rows = source.read_text().splitlines(keepends=True)
+    train, test = folder / "train.csv", folder / "test.csv"
+    train.write_text("".join([header, *(row for at, row in enumerate(rows) if at % 4)]))
+    test.write_text("".join([header, *rows[::4]]))
+    model, page = folder / "model", folder / "report.html"
+    console.print("[dim]$ lastlayer fit train.csv --target body_mass_g[/dim]")
+    fit(train, "body_mass_g", model)
+    console.print("[dim]$ lastlayer evaluate model test.csv[/dim]")
+    evaluate(model, test)
+    console.print("[dim]$ lastlayer report model test.csv[/dim]")
+    report(model, test, page)
+
+
+# ------------------------------------------------------------------------------------ shown
+
+
+def _columns_table(columns: Columns, rows: pa.Table) -> Table:
+    """How columns are read."""
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    for name in ("column", "read as", "missing", "values"):
+        table.add_column(name, justify="right" if name == "missing" else "left")
+    for column in columns.columns:
+        missing = rows[column.name].null_count
+        table.add_row(
+            escape(column.name),
+            column.kind,
+            f"{missing:,}" if missing else "",
+            escape(_values(column, rows[column.name])),
+        )
+    return table
+
+
+def _values(column: Column, values: Any) -> str:
+    """What a column holds, in a few words."""
+    if column.note:
+        return column.note
+    if column.kind == "category":
+        return ", ".join(column.levels[:4]) + (", …" if len(column.levels) > 4 else "")
+    ends = pc.min_max(values).as_py().values()
+    low, high = (f"{end:g}" if isinstance(end, float) else str(end) for end in ends)
+    return f"{low} to {high}"
+
+
+def _scores_line(estimator: Any, target: str) -> str:
+    """How good predictions of held-out rows were."""
+    scores = estimator.held_out_scores_
+    if "rmse" in scores:
+        return (
+            f"on rows held out: error ±{scores['rmse']:.3g} (R² {scores['r2']:.2f}), and "
+            f"{scores['coverage_0.9']:.0%} of {target} in its 90% interval"
+        )
+    return f"on rows held out: {scores['accuracy']:.1%} right, NLL {scores['nll']:.3g}"
+
+
+MEASURES = {
+    "rows": "rows",
+    "rmse": "root mean squared error",
+    "r2": "R², share of the variance explained",
+    "nll": "negative log-likelihood, nats",
+    "crps": "CRPS, in units of the target",
+    "coverage_0.9": "targets in their 90% interval",
+    "width_0.9": "mean width of these intervals",
+    "accuracy": "share that is right",
+    "brier": "Brier score",
+    "ece": "expected calibration error",
+    "adaptive_ece": "the same with bins of equal size",
+    "unusual": "share of unusual rows",
+}
+
+
+def _measures_table(found: dict[str, float]) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0), show_header=False)
+    table.add_column()
+    table.add_column(justify="right")
+    for name, label in MEASURES.items():
+        if name in found:
+            shares = ("coverage_0.9", "unusual", "accuracy")
+            value = found[name]
+            text = f"{value:,.0f}" if name == "rows" else f"{value:.4g}"
+            table.add_row(label, f"{value:.1%}" if name in shares else text)
+    return table
+
+
+def _tell_new_levels(model: Model) -> None:
+    for name, levels in model.new_levels.items():
+        some = ", ".join(sorted(levels)[:5]) + (", …" if len(levels) > 5 else "")
+        console.print(
+            f"[yellow]{name} has values that there were not in training: {some}; "
+            "their rows are predicted without it[/yellow]"
+        )
+
+
+# ---------------------------------------------------------------------------------- checked
+
+
+def _delimiter(text: str | None) -> str | None:
+    if text is None:
+        return None
+    text = {"\\t": "\t", "tab": "\t"}.get(text, text)
+    if len(text) != 1:
+        raise typer.BadParameter(f"the delimiter is one character, not {text!r}")
+    return text
+
+
+def _widths(text: str) -> tuple[int, ...]:
+    try:
+        widths = tuple(int(part) for part in text.split(",") if part.strip())
+    except ValueError:
+        widths = (0,)
+    if any(width < 1 for width in widths):
+        raise typer.BadParameter(f"hidden layers are numbers with commas, as 50,50, not {text!r}")
+    return widths
+
+
+def _check_columns(file: TableFile, names: Sequence[str]) -> None:
+    present = file.columns
+    for name in names:
+        if name in present:
+            continue
+        hint = ""
+        if len(present) == 1 and not file.parquet:
+            hint = f"; is {file.separator!r} its delimiter? Name another by --delimiter"
+        raise FileError(f"{file.path} has no column {name!r}; it has {listed(present)}{hint}")
+
+
+def _beside(inputs: pa.Table, found: pa.Table) -> pa.Table:
+    """Columns of both; those of predictions win."""
+    kept = [name for name in inputs.column_names if name not in found.column_names]
+    columns = {name: inputs[name] for name in kept}
+    return pa.table(columns | {name: found[name] for name in found.column_names})
+
+
+# --------------------------------------------------------------------------------- run safely
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run a command; the exit code is 0, 1 if it failed, 2 if misused, 130 if interrupted."""
+    if list(arguments) == ["--version"]:
+        print(f"lastlayer {__version__}")
+        return 0
+    try:
+        code = app(list(arguments or ["--help"]), standalone_mode=False)
+    except (typer.Abort, KeyboardInterrupt):
+        code = INTERRUPTED
+    except Misuse as error:
+        return _failed(error.format_message(), 2)
+    except OSError as error:
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        where = f" ({error.filename})" if error.filename else ""
+        reason = "the disk is full" if full else (error.strerror or str(error)) + where
+        return _failed(f"{reason}; nothing was written", 1)
+    except (ValueError, FloatingPointError, ImportError) as error:
+        if os.environ.get("LASTLAYER_DEBUG"):
+            raise
+        return _failed(str(error), 1)
+    if code == INTERRUPTED:
+        return _failed("interrupted; nothing was written", INTERRUPTED)
+    return int(code or 0)
+
+
+def _failed(message: str, code: int) -> int:
+    width = shutil.get_terminal_size().columns if sys.stderr.isatty() else 10_000
+    text = f"[red]lastlayer:[/red] {escape(' '.join(message.split()))}"
+    Console(stderr=True, highlight=False, width=width).print(text, soft_wrap=True)
+    return code

@@ -1,0 +1,249 @@
+"""Tables in files: read whole or a part at a time, written in one step."""
+
+from __future__ import annotations
+
+import csv
+import os
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv
+import pyarrow.parquet
+
+DELIMITERS = ",;\t|"
+MISSING = ["", "NA", "N/A", "n/a", "NaN", "nan", "null", "NULL", "None", "?", "-"]
+ROWS_TOGETHER = 50_000
+BYTES_TOGETHER = 1 << 24
+BEGINNING = 1 << 16  # bytes, to find out the delimiter
+
+
+class FileError(ValueError):
+    """A file that cannot be used, with what to do about it."""
+
+
+@dataclass(frozen=True)
+class TableFile:
+    """A CSV or Parquet file.
+
+    Args:
+        path: of the file.
+        delimiter: between the values of a CSV file; found out if None.
+    """
+
+    path: Path
+    delimiter: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.path.is_dir():
+            raise FileError(f"{self.path} is a folder; name a CSV or Parquet file")
+        if not self.path.exists():
+            raise FileError(f"there is no file {self.path}")
+        if not self.path.stat().st_size:
+            raise FileError(f"{self.path} is empty")
+
+    @property
+    def parquet(self) -> bool:
+        """Whether it is a Parquet file, by how it begins."""
+        with self.path.open("rb") as file:
+            return file.read(4) == b"PAR1"
+
+    @property
+    def columns(self) -> list[str]:
+        """Names of the columns."""
+        if self.parquet:
+            return list(self._parquet_file().schema_arrow.names)
+        header = next(csv.reader(self._first_lines(), delimiter=self.separator))
+        for name, count in Counter(header).items():
+            if count > 1:
+                raise FileError(f"{self.path} has {count} columns named {name!r}; rename them")
+        return header
+
+    @property
+    def separator(self) -> str:
+        """The delimiter that is given, or that splits the first lines alike."""
+        if self.delimiter is not None:
+            return self.delimiter
+        lines = self._first_lines()[:20]
+
+        def regular(delimiter: str) -> tuple[bool, int]:
+            """Whether all lines have as many values, more than one; how many the header has."""
+            counts = [len(row) for row in csv.reader(lines, delimiter=delimiter) if row]
+            return counts[0] > 1 and len(set(counts)) == 1, counts[0]
+
+        return max(DELIMITERS, key=regular)
+
+    def read(self) -> pa.Table:
+        """All of it; whether a column of a CSV file holds numbers or dates is found out."""
+        parts = [part for part in self._tables() if part.num_rows]
+        if not parts:
+            raise FileError(f"{self.path} has a header, but no rows")
+        table = pa.concat_tables(parts)
+        if self.parquet:
+            return table
+        columns = [_found_out(column, self._commas) for column in table.columns]
+        return pa.table(dict(zip(table.column_names, columns, strict=True)))
+
+    def parts(self, kinds: dict[str, str]) -> Iterator[pa.Table]:
+        """Some rows at a time, so that the file may be larger than memory.
+
+        Args:
+            kinds: of columns, as of `lastlayer.tables.Column`; others are text.
+        """
+        start = 1
+        for table in self._tables():
+            if not self.parquet:
+                columns = {
+                    name: self._as_kind(column, name, kinds.get(name, "category"), start)
+                    for name, column in zip(table.column_names, table.columns, strict=True)
+                }
+                start += table.num_rows
+                table = pa.table(columns)
+            yield table
+
+    def _as_kind(self, texts: Any, name: str, kind: str, start: int) -> Any:
+        """A column of a kind, or an error that names the first value that is not."""
+        convert = {"number": _numbers, "date": _dates}.get(kind)
+        if convert is None:
+            return texts
+        values = convert(texts, self._commas)
+        if values is not None:
+            return values
+        for at, text in enumerate(texts):
+            if convert(pa.chunked_array([[text.as_py()]], pa.string()), self._commas) is None:
+                raise FileError(
+                    f"{self.path}: column {name!r} must hold {kind}s, as in training, but row "
+                    f"{start + at} has {text.as_py()!r}; correct it or leave it empty"
+                )
+        raise AssertionError("each value is fine, and all together are not")
+
+    # ---------------------------------------------------------------------------- formats
+
+    @property
+    def _commas(self) -> bool:
+        """Whether 1,5 is a number."""
+        return self.separator != ","
+
+    def _tables(self) -> Iterator[pa.Table]:
+        """The rows as they are written: of a CSV file as text."""
+        if self.parquet:
+            for batch in self._parquet_file().iter_batches(ROWS_TOGETHER):
+                yield pa.Table.from_batches([batch])
+            return
+        names = self.columns
+        options = {
+            "read_options": pa.csv.ReadOptions(block_size=BYTES_TOGETHER),
+            "parse_options": pa.csv.ParseOptions(delimiter=self.separator, newlines_in_values=True),
+            "convert_options": pa.csv.ConvertOptions(
+                null_values=MISSING,
+                strings_can_be_null=True,
+                column_types=dict.fromkeys(names, pa.string()),
+            ),
+        }
+        try:
+            for batch in pa.csv.open_csv(self.path, **options):
+                yield pa.Table.from_batches([batch])
+        except pa.ArrowInvalid as error:
+            raise FileError(self._explained(str(error).splitlines()[0])) from error
+
+    def _explained(self, error: str) -> str:
+        if "UTF8" in error or "UTF-8" in error:
+            return f"{self.path} is not UTF-8 text; save it as UTF-8"
+        if "Empty CSV" in error:
+            return f"{self.path} has no rows"
+        hint = f"the delimiter is taken to be {self.separator!r}; name another by --delimiter"
+        return f"{self.path} cannot be read: {error}; {hint}"
+
+    def _first_lines(self) -> list[str]:
+        with self.path.open("rb") as file:
+            start = file.read(BEGINNING)
+        lines = start.decode("utf-8-sig", errors="replace").splitlines()
+        lines = lines[:-1] if len(start) == BEGINNING and len(lines) > 1 else lines
+        if not "".join(lines).strip():
+            raise FileError(f"{self.path} holds nothing but white space")
+        return lines
+
+    def _parquet_file(self) -> Any:
+        try:
+            return pa.parquet.ParquetFile(self.path)
+        except (pa.ArrowInvalid, OSError) as error:
+            message = str(error).splitlines()[0]
+            raise FileError(f"{self.path} is a damaged Parquet file: {message}") from error
+
+
+def _found_out(texts: Any, commas: bool) -> Any:
+    """A column as numbers, truth values or dates if all its values are, else as it is."""
+    if texts.null_count == len(texts):
+        return texts
+    for convert in (_numbers, _truths, _dates):
+        values = convert(texts, commas)
+        if values is not None:
+            return values
+    return texts
+
+
+def _cast(texts: Any, kind: pa.DataType) -> Any:
+    try:
+        return pc.cast(pc.utf8_trim_whitespace(texts), kind)
+    except pa.ArrowInvalid:
+        return None
+
+
+def _numbers(texts: Any, commas: bool) -> Any:
+    values = _cast(texts, pa.float64())
+    if values is None and commas:
+        values = _cast(pc.replace_substring(texts, ",", "."), pa.float64())
+    return values
+
+
+def _truths(texts: Any, _: bool) -> Any:
+    lower = pc.utf8_lower(pc.utf8_trim_whitespace(texts))
+    words = set(pc.unique(lower).to_pylist()) - {None}
+    return pc.equal(lower, "true") if words <= {"true", "false"} else None
+
+
+def _dates(texts: Any, _: bool) -> Any:
+    return _cast(texts, pa.timestamp("us"))
+
+
+class Writer:
+    """Rows to a CSV or Parquet file, by its name."""
+
+    def __init__(self, path: Path, final: Path) -> None:
+        self.path, self.parquet = path, final.suffix.lower() in (".parquet", ".pq")
+        self.writer: Any = None
+
+    def write(self, table: pa.Table) -> None:
+        """Add rows."""
+        if self.writer is None:
+            make = pa.parquet.ParquetWriter if self.parquet else pa.csv.CSVWriter
+            self.writer = make(self.path, table.schema)
+        self.writer.write_table(table)
+
+    def close(self) -> None:
+        """Finish the file."""
+        if self.writer is not None:
+            self.writer.close()
+
+
+@contextmanager
+def written(path: Path) -> Iterator[Path]:
+    """A path to write to, which takes the place of a file when all went well, else is removed."""
+    if path.is_dir():
+        raise FileError(f"{path} is a folder; name a file to write")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
+    os.close(descriptor)
+    partial = Path(name)
+    try:
+        yield partial
+        partial.chmod(0o644)
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)

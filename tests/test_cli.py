@@ -1,0 +1,368 @@
+"""The command line: what it writes, what it says, and what it leaves alone."""
+
+import csv
+import errno
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+
+from lastlayer.cli import app, files
+from lastlayer.cli.app import run
+from lastlayer.cli.files import FileError, TableFile, written
+from lastlayer.cli.models import infer_task
+from lastlayer.sklearn import load
+
+QUICK = ["--max-epochs", "64", "--hidden-layers", "8", "--quiet"]
+
+
+def houses(rows: int = 120) -> pd.DataFrame:
+    generator = np.random.default_rng(0)
+    town = generator.choice(["Ulm", "Bonn"], rows)
+    size = generator.uniform(20, 200, rows).round(1)
+    price = (3 * size + 100 * (town == "Bonn") + 5 * generator.standard_normal(rows)).round(2)
+    frame = pd.DataFrame({"town": town, "size": size, "price": price})
+    frame.loc[::17, "size"] = np.nan
+    frame["cheap"] = np.where(price < np.median(price), "yes", "no")
+    return frame
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: Any) -> Path:
+    path: Path = tmp_path_factory.mktemp("cli")
+    frame = houses()
+    frame.drop(columns="cheap").to_csv(path / "train.csv", index=False)
+    frame.drop(columns="price").to_csv(path / "classes.csv", index=False)
+    train = str(path / "train.csv")
+    model = ["--model", str(path / "model")]
+    assert run(["fit", train, "--target", "price", *model, *QUICK]) == 0
+    classes = [str(path / "classes.csv"), "--target", "cheap"]
+    assert run(["fit", *classes, "--model", str(path / "classifier"), *QUICK]) == 0
+    return path
+
+
+def listing(path: Path) -> list[str]:
+    return sorted(entry.name for entry in path.iterdir())
+
+
+# ------------------------------------------------------------------------------ what it does
+
+
+def test_predictions_are_those_of_the_estimator(folder, tmp_path):
+    to = tmp_path / "out.csv"
+    command = ["predict", str(folder / "model"), str(folder / "train.csv"), "-o", str(to)]
+    assert run([*command, "--level", "0.8"]) == 0
+    found, model, frame = pd.read_csv(to), load(folder / "model"), houses()[["town", "size"]]
+    mean, stddev = model.predict(frame, return_std=True)
+    np.testing.assert_allclose(found["mean"], mean)
+    np.testing.assert_allclose(found["stddev"], stddev)
+    np.testing.assert_allclose(found[["lower", "upper"]], model.predict_interval(frame, 0.8))
+    np.testing.assert_allclose(found["ood_score"], model.ood_score(frame))
+    np.testing.assert_array_equal(found["unusual"], model.ood_score(frame) > model.ood_threshold_)
+
+
+def test_classes_come_with_their_probabilities(folder, tmp_path):
+    to = tmp_path / "out.parquet"
+    table = str(folder / "classes.csv")
+    assert run(["predict", str(folder / "classifier"), table, "-o", str(to), "--with-inputs"]) == 0
+    found, model, frame = pd.read_parquet(to), load(folder / "classifier"), houses()
+    probs = model.predict_proba(frame[["town", "size"]])
+    np.testing.assert_allclose(found[["probability_no", "probability_yes"]], probs)
+    assert found["prediction"].tolist() == model.predict(frame[["town", "size"]]).tolist()
+    assert found["town"].tolist() == frame["town"].tolist()
+
+
+def test_measures_are_those_of_numpy(folder, capsys):
+    model = str(folder / "model")
+    assert run(["evaluate", model, str(folder / "train.csv"), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    frame, estimator = houses(), load(folder / "model")
+    mean = estimator.predict(frame[["town", "size"]])
+    lower, upper = estimator.predict_interval(frame[["town", "size"]]).T
+    price = frame["price"].to_numpy()
+    assert found["rows"] == 120
+    assert found["rmse"] == pytest.approx(np.sqrt(np.mean((mean - price) ** 2)))
+    assert found["r2"] == pytest.approx(estimator.score(frame[["town", "size"]], price))
+    assert found["coverage_0.9"] == pytest.approx(np.mean((lower <= price) & (price <= upper)))
+    assert found["width_0.9"] == pytest.approx(np.mean(upper - lower))
+    assert run(["evaluate", str(folder / "classifier"), str(folder / "classes.csv"), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    classifier = load(folder / "classifier")
+    accuracy = classifier.score(frame[["town", "size"]], frame["cheap"].to_numpy())
+    assert found["accuracy"] == pytest.approx(accuracy)
+
+
+def test_a_file_in_many_parts_is_predicted_as_in_one(folder, tmp_path, monkeypatch):
+    command = ["predict", str(folder / "model"), str(folder / "train.csv"), "-o"]
+    assert run([*command, str(tmp_path / "whole.csv")]) == 0
+    monkeypatch.setattr(files, "BYTES_TOGETHER", 500)
+    assert len(list(TableFile(folder / "train.csv").parts({}))) > 3
+    assert run([*command, str(tmp_path / "parts.csv")]) == 0
+    whole, parts = (pd.read_csv(tmp_path / name) for name in ("whole.csv", "parts.csv"))
+    pd.testing.assert_frame_equal(whole, parts)
+
+
+def test_parquet_and_csv_train_the_same_model(folder, tmp_path):
+    houses().drop(columns="cheap").to_parquet(tmp_path / "train.parquet")
+    options = ["--target", "price", "--model", str(tmp_path / "model"), *QUICK]
+    assert run(["fit", str(tmp_path / "train.parquet"), *options]) == 0
+    frame = houses()[["town", "size"]]
+    one, two = (load(path / "model").predict(frame) for path in (folder, tmp_path))
+    np.testing.assert_array_equal(one, two)
+
+
+def test_training_says_what_it_found_and_how_good_it_is(folder, tmp_path, capsys):
+    options = ["--target", "price", "--model", str(tmp_path / "model")]
+    assert run(["fit", str(folder / "train.csv"), *options, *QUICK[:-1]]) == 0
+    shown = capsys.readouterr().err
+    for part in ("120 rows", "regression of price", "category", "Bonn, Ulm", "on rows held out"):
+        assert part in " ".join(shown.split())
+
+
+def test_columns_can_be_ignored_and_rows_weighed(folder, tmp_path):
+    frame = houses()
+    frame["count"] = 2
+    frame.to_csv(tmp_path / "train.csv", index=False)
+    options = ["--target", "price", "--ignore", "cheap", "--weight", "count"]
+    options += ["--model", str(tmp_path / "model"), *QUICK]
+    assert run(["fit", str(tmp_path / "train.csv"), *options]) == 0
+    model = load(tmp_path / "model")
+    assert model.feature_names_in_.tolist() == ["town", "size"]
+    assert model.num_data_ == 240
+
+
+@pytest.mark.parametrize(
+    ("values", "task"),
+    [
+        ([1.5, 2.5, 3.5], "regression"),
+        ([1, 2, 3], "regression"),
+        ([0, 1, 1], "classification"),
+        ([True, False, None], "classification"),
+        (["a", "b", None], "classification"),
+    ],
+)
+def test_the_task_follows_from_the_target(values, task):
+    assert infer_task(pa.chunked_array([values]))[0] == task
+
+
+# ---------------------------------------------------------------------------- files of all kinds
+
+
+@pytest.mark.parametrize("delimiter", [",", ";", "\t", "|"])
+def test_the_delimiter_is_found_out(tmp_path, delimiter):
+    path = tmp_path / "x.csv"
+    houses().to_csv(path, index=False, sep=delimiter)
+    table = TableFile(path).read()
+    assert table.column_names == ["town", "size", "price", "cheap"]
+    np.testing.assert_array_equal(table["price"], houses()["price"])
+
+
+def test_decimal_commas_are_numbers_where_commas_do_not_separate(tmp_path):
+    path = tmp_path / "x.csv"
+    path.write_text("a;b\n1,5;x\n-2,25;y\n")
+    assert TableFile(path).read()["a"].to_pylist() == [1.5, -2.25]
+    path.write_text('a,b\n"1,500",x\n"2,250",y\n')  # thousands, or decimals? left as text
+    assert TableFile(path).read()["a"].to_pylist() == ["1,500", "2,250"]
+
+
+def test_values_are_numbers_truths_dates_text_or_missing(tmp_path):
+    path = tmp_path / "x.csv"
+    path.write_text(
+        '\ufeffn,t,d,s,e\n1e3, true,2020-01-02,a b,\n?,FALSE,,"c,\nd",NA\n', encoding="utf-8"
+    )
+    table = TableFile(path).read()
+    assert table["n"].to_pylist() == [1000.0, None]
+    assert table["t"].to_pylist() == [True, False]
+    assert str(table["d"][0]) == "2020-01-02 00:00:00"
+    assert table["s"].to_pylist() == ["a b", "c,\nd"]
+    assert table["e"].null_count == 2
+
+
+# ------------------------------------------------------------------------------ what goes wrong
+
+
+def failed(capsys, *arguments: str) -> str:
+    """One line of error, and nothing of Python's."""
+    code = run(list(arguments))
+    message = capsys.readouterr().err.strip()
+    assert code == 1
+    assert message.startswith("lastlayer: ")
+    assert "\n" not in message
+    assert "Traceback" not in message
+    return str(message)
+
+
+def test_a_missing_target_names_what_there_is(folder, capsys, tmp_path):
+    model = str(tmp_path / "model")
+    train = str(folder / "train.csv")
+    message = failed(capsys, "fit", train, "--target", "prize", "--model", model)
+    assert "no column 'prize'; it has 'town', 'size', 'price'" in message
+    assert listing(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "is empty"),
+        ("a,price\n", "has a header, but no rows"),
+        ("a,price\n1,2,3\n4,5\n", "cannot be read"),
+        ("a,price\n1,\n2,\n", "no row has a value of 'price'"),
+        ("a,a,price\n1,2,3\n", "2 columns named 'a'"),
+        ("a,price\n1,5\n1,6\n", "no column to learn from: 'a' is always the same"),
+        ("a,price\n1,2\n", "'a' is always the same"),
+        (" \n\n", "nothing but white space"),
+        ("a,price\n1,inf\n2,inf\n", "no row has a value of 'price'"),
+        ("a,price\ninf,1\n2,3\n3,4\n", "'a' holds infinity"),
+    ],
+)
+def test_files_that_cannot_be_learnt_from_say_why(tmp_path, capsys, text, message):
+    path = tmp_path / "train.csv"
+    path.write_text(text)
+    options = ("--target", "price", "--model", str(tmp_path / "model"), "--quiet")
+    assert message in failed(capsys, "fit", str(path), *options)
+    assert listing(tmp_path) == ["train.csv"]
+
+
+def test_a_wrong_delimiter_is_suspected(tmp_path, capsys):
+    path = tmp_path / "train.csv"
+    path.write_text("a:price\n1:2\n3:4\n")
+    message = failed(capsys, "fit", str(path), "--target", "price")
+    assert "is ',' its delimiter? Name another by --delimiter" in message
+
+
+def test_text_that_is_not_utf_8_says_so(tmp_path, capsys):
+    path = tmp_path / "train.csv"
+    path.write_bytes("a,price\nKöln,1\nUlm,2\n".encode("latin-1"))
+    assert "not UTF-8" in failed(capsys, "fit", str(path), "--target", "price")
+
+
+def test_no_file_a_folder_and_a_damaged_one(tmp_path, capsys):
+    assert "no file" in failed(capsys, "fit", str(tmp_path / "none.csv"), "--target", "x")
+    assert "is a folder" in failed(capsys, "fit", str(tmp_path), "--target", "x")
+    (tmp_path / "x.parquet").write_bytes(b"PAR1 and no more")
+    message = failed(capsys, "fit", str(tmp_path / "x.parquet"), "--target", "x")
+    assert "damaged Parquet" in message
+
+
+def new_rows(tmp_path: Path, text: str) -> str:
+    path = tmp_path / "new.csv"
+    path.write_text(text)
+    return str(path)
+
+
+def test_text_among_numbers_is_named_with_its_row(folder, tmp_path, capsys):
+    table = new_rows(tmp_path, "town,size\nUlm,10\nBonn,big\n")
+    to = tmp_path / "out.csv"
+    message = failed(capsys, "predict", str(folder / "model"), table, "-o", str(to))
+    assert "column 'size' must hold numbers, as in training, but row 2 has 'big'" in message
+    assert listing(tmp_path) == ["new.csv"]
+
+
+def test_a_missing_column_is_named(folder, tmp_path, capsys):
+    table = new_rows(tmp_path, "town\nUlm\n")
+    message = failed(capsys, "predict", str(folder / "model"), table)
+    assert "lacks 'size', which the model needs" in message
+
+
+def test_a_new_category_is_predicted_and_told(folder, tmp_path, capsys):
+    table = new_rows(tmp_path, "size,town,extra\n10,Mars,1\n,Ulm,2\n")
+    to = tmp_path / "out.csv"
+    assert run(["predict", str(folder / "model"), table, "-o", str(to)]) == 0
+    assert "town has values that there were not in training: Mars" in capsys.readouterr().err
+    assert pd.read_csv(to)["mean"].notna().all()
+
+
+def test_an_unknown_class_cannot_be_evaluated(folder, tmp_path, capsys):
+    table = new_rows(tmp_path, "town,size,cheap\nUlm,10,maybe\n")
+    message = failed(capsys, "evaluate", str(folder / "classifier"), table)
+    assert "classes that there were not in training: 'maybe'" in message
+
+
+def test_model_folders_that_are_none_damaged_or_newer(folder, tmp_path, capsys):
+    table = str(folder / "train.csv")
+    assert "no model folder" in failed(capsys, "predict", str(tmp_path / "none"), table)
+    model = tmp_path / "model"
+    model.mkdir()
+    description = json.loads((folder / "model" / "model.json").read_text())
+    (model / "model.json").write_text(json.dumps(description | {"format": 99}))
+    assert "upgrade lastlayer" in failed(capsys, "predict", str(model), table)
+    (model / "model.json").write_text(json.dumps(description))
+    assert "damaged" in failed(capsys, "predict", str(model), table)
+
+
+def test_a_full_disk_leaves_nothing_behind(folder, tmp_path, capsys, monkeypatch):
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(app.Writer, "write", full)
+    to = tmp_path / "out.csv"
+    to.write_text("before")
+    table = str(folder / "train.csv")
+    message = failed(capsys, "predict", str(folder / "model"), table, "-o", str(to))
+    assert "the disk is full; nothing was written" in message
+    assert to.read_text() == "before"
+    assert listing(tmp_path) == ["out.csv"]
+
+
+def test_an_interruption_leaves_nothing_behind(folder, tmp_path, capsys, monkeypatch):
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(app.Model, "predictions", interrupted)
+    to = tmp_path / "out.csv"
+    table = str(folder / "train.csv")
+    assert run(["predict", str(folder / "model"), table, "-o", str(to)]) == 130
+    assert "interrupted; nothing was written" in capsys.readouterr().err
+    assert listing(tmp_path) == []
+
+
+def test_misuse_has_its_own_exit_code(folder, capsys):
+    model, table = str(folder / "model"), str(folder / "train.csv")
+    assert run(["fit", table]) == 2
+    assert "--target" in capsys.readouterr().err
+    assert run(["predict", model, table, "--level", "90"]) == 2
+    assert run(["fit", table, "--target", "price", "--hidden-layers", "a"]) == 2
+    assert run(["export", model]) == 2
+
+
+def test_written_files_appear_at_once_or_not_at_all(tmp_path):
+    path = tmp_path / "deep" / "x.txt"
+    with written(path) as partial:
+        partial.write_text("whole")
+        assert not path.exists()
+    assert path.read_text() == "whole"
+
+    def cut_short() -> None:
+        with written(path) as partial:
+            partial.write_text("half")
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        cut_short()
+    assert path.read_text() == "whole"
+    assert listing(path.parent) == ["x.txt"]
+    with pytest.raises(FileError, match="is a folder"), written(tmp_path):
+        pass
+
+
+def test_it_runs_as_a_program():
+    shown = subprocess.run(
+        [sys.executable, "-m", "lastlayer", "--help"], capture_output=True, text=True, check=True
+    ).stdout
+    for command in ("fit", "predict", "evaluate", "report", "export", "demo"):
+        assert command in shown
+
+
+def test_the_embedded_table_is_whole():
+    path = Path(app.__file__).with_name("penguins.csv")
+    with path.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 344
+    assert {row["species"] for row in rows} == {"Adelie", "Chinstrap", "Gentoo"}
