@@ -28,8 +28,8 @@ test: export OMP_NUM_THREADS := 1
 test: lint ## check format, lint, types, and run the tests
 	$(PYTHON) -m pytest --numprocesses auto $(PYTEST_FLAGS)
 
-demo: $(VENV)/installed ## run the demonstration
-	$(PYTHON) -m experiments.toy
+demo: $(VENV)/installed ## train on an embedded table, evaluate, write a report
+	$(PYTHON) -m lastlayer demo
 
 format: $(VENV)/installed ## format the code and repair what the linter can
 	$(PYTHON) -m ruff format .

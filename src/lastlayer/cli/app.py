@@ -15,18 +15,17 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import typer
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 from tqdm import tqdm
 
 from .. import __version__
 from ..sklearn import LastLayerClassifier, LastLayerRegressor, save
-from ..tables import Column, Columns
+from ..tables import Columns
 from .files import FileError, TableFile, Writer, written
 from .models import LEVEL, Model, infer_task, listed, split_target
+from .shown import columns_table, measures_table, new_levels_lines, scores_line
 
 app = typer.Typer(
     help="Predictions from tables that say how far to trust them.",
@@ -119,11 +118,11 @@ def fit(
         if chosen == "regression"
         else LastLayerClassifier(head.value, **options)
     )
-    console.print(_columns_table(Columns.of(rows), rows))
+    console.print(columns_table(Columns.of(rows), rows))
     estimator.fit(rows, known, counts)
     about = {"target": target, "file": train.name, "rows": rows.num_rows, "weight": weight}
     save(estimator, model, about)
-    console.print(_scores_line(estimator, target))
+    console.print(scores_line(estimator, target))
     console.print(f"[bold]{model}[/bold] written in {time.monotonic() - started:.0f} s")
 
 
@@ -159,7 +158,8 @@ def predict(
             writer.write(found)
             bar.update(part.num_rows)
         writer.close()
-    _tell_new_levels(known)
+    for line in new_levels_lines(known.new_levels):
+        console.print(line)
     console.print(f"[bold]{to}[/bold]: {rows:,} rows, {unusual:,} of them unusual")
 
 
@@ -176,8 +176,9 @@ def evaluate(
     if as_json:
         print(json.dumps(found))
         return
-    output.print(_measures_table(found))
-    _tell_new_levels(known)
+    output.print(measures_table(found))
+    for line in new_levels_lines(known.new_levels):
+        console.print(line)
 
 
 @app.command()
@@ -231,85 +232,6 @@ def demo(
     evaluate(model, test)
     console.print("[dim]$ lastlayer report model test.csv[/dim]")
     report(model, test, page)
-
-
-# ------------------------------------------------------------------------------------ shown
-
-
-def _columns_table(columns: Columns, rows: pa.Table) -> Table:
-    """How columns are read."""
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-    for name in ("column", "read as", "missing", "values"):
-        table.add_column(name, justify="right" if name == "missing" else "left")
-    for column in columns.columns:
-        missing = rows[column.name].null_count
-        table.add_row(
-            escape(column.name),
-            column.kind,
-            f"{missing:,}" if missing else "",
-            escape(_values(column, rows[column.name])),
-        )
-    return table
-
-
-def _values(column: Column, values: Any) -> str:
-    """What a column holds, in a few words."""
-    if column.note:
-        return column.note
-    if column.kind == "category":
-        return ", ".join(column.levels[:4]) + (", …" if len(column.levels) > 4 else "")
-    ends = pc.min_max(values).as_py().values()
-    low, high = (f"{end:g}" if isinstance(end, float) else str(end) for end in ends)
-    return f"{low} to {high}"
-
-
-def _scores_line(estimator: Any, target: str) -> str:
-    """How good predictions of held-out rows were."""
-    scores = estimator.held_out_scores_
-    if "rmse" in scores:
-        return (
-            f"on rows held out: error ±{scores['rmse']:.3g} (R² {scores['r2']:.2f}), and "
-            f"{scores['coverage_0.9']:.0%} of {target} in its 90% interval"
-        )
-    return f"on rows held out: {scores['accuracy']:.1%} right, NLL {scores['nll']:.3g}"
-
-
-MEASURES = {
-    "rows": "rows",
-    "rmse": "root mean squared error",
-    "r2": "R², share of the variance explained",
-    "nll": "negative log-likelihood, nats",
-    "crps": "CRPS, in units of the target",
-    "coverage_0.9": "targets in their 90% interval",
-    "width_0.9": "mean width of these intervals",
-    "accuracy": "share that is right",
-    "brier": "Brier score",
-    "ece": "expected calibration error",
-    "adaptive_ece": "the same with bins of equal size",
-    "unusual": "share of unusual rows",
-}
-
-
-def _measures_table(found: dict[str, float]) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0), show_header=False)
-    table.add_column()
-    table.add_column(justify="right")
-    for name, label in MEASURES.items():
-        if name in found:
-            shares = ("coverage_0.9", "unusual", "accuracy")
-            value = found[name]
-            text = f"{value:,.0f}" if name == "rows" else f"{value:.4g}"
-            table.add_row(label, f"{value:.1%}" if name in shares else text)
-    return table
-
-
-def _tell_new_levels(model: Model) -> None:
-    for name, levels in model.new_levels.items():
-        some = ", ".join(sorted(levels)[:5]) + (", …" if len(levels) > 5 else "")
-        console.print(
-            f"[yellow]{name} has values that there were not in training: {some}; "
-            "their rows are predicted without it[/yellow]"
-        )
 
 
 # ---------------------------------------------------------------------------------- checked

