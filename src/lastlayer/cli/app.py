@@ -283,7 +283,7 @@ def run(arguments: Sequence[str]) -> int:
         print(f"lastlayer {__version__}")
         return 0
     try:
-        code = app(list(arguments or ["--help"]), standalone_mode=False)
+        code = app(list(arguments or ["--help"]), prog_name="lastlayer", standalone_mode=False)
     except (typer.Abort, KeyboardInterrupt):
         code = INTERRUPTED
     except Misuse as error:
