@@ -1,6 +1,6 @@
 """Both panels of the paper's figure 1: a cubic with a gap, and two half-moons.
 
-    python -m experiments.toy            # `make demo`; about a minute on one core
+    python -m experiments.toy            # about a minute on one core
     python -m experiments.toy --quick    # a tenth of the epochs, to see that everything works
 
 Figures and a record of their numbers go to demo-output; those of the repository are made by

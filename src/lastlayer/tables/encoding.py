@@ -79,8 +79,10 @@ class Encoding(nn.Module):
     def _raw(self, codes: Tensor) -> Tensor:
         """Numbers as they are, levels and missing values as 1 or 0, (*batch, width)."""
         wide = codes[..., self.source].to(self.location.dtype)
-        values = torch.where(self.level == -2, wide.isnan(), wide == self.level)
-        return torch.where(self.level == -1, wide.nan_to_num(), values.to(wide.dtype))
+        missing = wide.isnan()
+        # numbers throughout: onnxruntime chooses between no booleans
+        found = torch.where(self.level == -2, missing.to(wide.dtype), (wide == self.level).to(wide))
+        return torch.where(self.level == -1, wide.where(~missing, 0.0), found)
 
     def extra_repr(self) -> str:
         """The width, for printing."""
