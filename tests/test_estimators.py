@@ -9,6 +9,8 @@ import pandas as pd
 import polars as pl
 import pytest
 import torch
+from mapie.classification import SplitConformalClassifier
+from mapie.regression import SplitConformalRegressor
 from sklearn.base import clone
 from sklearn.datasets import make_classification, make_friedman1
 from sklearn.exceptions import NotFittedError
@@ -288,6 +290,20 @@ def test_they_work_in_pipelines_searches_and_cross_validation(regression):
     search = GridSearchCV(pipeline, {name: [(), (10,)]}, cv=2).fit(X, y)
     assert search.best_score_ > 0.5
     assert len(cross_val_score(LastLayerRegressor(**QUICK), X, y, cv=2)) == 2
+
+
+def test_mapie_makes_their_intervals_and_sets_conformal(regression, classification):
+    X, y = regression
+    conformal = SplitConformalRegressor(LastLayerRegressor(**QUICK), 0.9, prefit=False)
+    conformal.fit(X[:120], y[:120]).conformalize(X[120:], y[120:])
+    new, target = make_friedman1(1000, noise=1.0, random_state=1)
+    lower, upper = conformal.predict_interval(new)[1][:, :, 0].T
+    spread = math.sqrt(0.09 / 120 + 0.09 / 1000)
+    assert abs(np.mean((lower <= target) & (target <= upper)) - 0.9) < 4 * spread
+    X, y = classification
+    sets = SplitConformalClassifier(LastLayerClassifier(**QUICK), 0.9, prefit=False)
+    sets.fit(X[:120], y[:120]).conformalize(X[120:], y[120:])
+    assert sets.predict_set(X)[1].shape == (240, 3, 1)
 
 
 def test_an_integer_seed_makes_fits_the_same_and_the_caller_keeps_random_numbers(regression):

@@ -26,8 +26,8 @@ from .._checks import check_count
 from ..crossfitting import CrossFit, crossfit
 from ..heads import Head
 from ..network import Network
-from ..ood import FeatureDensity, threshold
-from ..tables import Columns, Encoding, Rows, TableModel, Units
+from ..ood import threshold
+from ..tables import Columns, Encoding, RowDensity, Rows, TableModel, Units, described
 
 Array = NDArray[Any]
 AnyEstimator = TypeVar("AnyEstimator", bound="LastLayerEstimator")
@@ -177,12 +177,8 @@ class LastLayerEstimator(BaseEstimator, ABC):  # type: ignore[misc]
             (weight / weight.mean()).float(),
         )
         found = self._crossfit(data)
-        density = _density(inputs, weight)
-        held_out = [
-            _density(*(fold.train[at].double() for at in (0, 2)))(fold.held_out[0].double())
-            for _, fold in found.folds
-        ]
-        self.ood_threshold_ = threshold(torch.cat(held_out), self.false_alarm_rate)
+        density, held_out = _densities(found, data[0], weight)
+        self.ood_threshold_ = threshold(held_out, self.false_alarm_rate)
         network: Any = found.model
         self.model_ = TableModel(encoding, network, found.scaling, units, density).double().eval()
         self.tried_, self.num_epochs_ = found.tried, found.epochs
@@ -228,7 +224,8 @@ class LastLayerEstimator(BaseEstimator, ABC):  # type: ignore[misc]
     def blank_model(self, width: int) -> TableModel:
         """A model of encoded rows for which nothing is learnt yet, to load a saved one into."""
         network, scaling = self._network(width, self.num_data_), self._scaling()
-        units, density = Units(self._num_targets), _new_density(width)
+        size = width + network.head.num_features
+        units, density = Units(self._num_targets), RowDensity(size)
         return TableModel(Encoding(width), network, scaling, units, density).double().eval()
 
     @torch.no_grad()
@@ -273,16 +270,18 @@ class LastLayerEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         return tags
 
 
-def _new_density(width: int) -> FeatureDensity:
-    """Of encoded rows, whose numbers have unit variance."""
-    return FeatureDensity(width, 1, covariance="dense", normalized=False)
+@torch.no_grad()
+def _densities(found: CrossFit, inputs: Tensor, weight: Tensor) -> tuple[RowDensity, Tensor]:
+    """The density of all rows, and scores of rows that others, alike but for them, give them."""
 
+    def rows(network: Any, inputs: Tensor) -> Tensor:
+        return described(network, inputs).double()
 
-def _density(inputs: Tensor, weight: Tensor) -> FeatureDensity:
-    """Of some encoded rows."""
-    density = _new_density(inputs.shape[-1]).to(inputs.device)
-    density.update(inputs, weight=weight)
-    return density
+    scores = [
+        RowDensity.fit(rows(network, fold.train[0]), fold.train[2])(rows(network, fold.held_out[0]))
+        for network, fold in found.folds
+    ]
+    return RowDensity.fit(rows(found.model, inputs), weight), torch.cat(scores)
 
 
 def generator(random_state: Any) -> torch.Generator:

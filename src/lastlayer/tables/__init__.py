@@ -6,7 +6,16 @@ a module (`TableModel`): it moves, is saved and exported like any other.
 
 from .columns import Column, Columns
 from .encoding import Encoding
-from .model import TableModel, Units
+from .model import RowDensity, TableModel, Units, described
 from .rows import Rows
 
-__all__ = ["Column", "Columns", "Encoding", "Rows", "TableModel", "Units"]
+__all__ = [
+    "Column",
+    "Columns",
+    "Encoding",
+    "RowDensity",
+    "Rows",
+    "TableModel",
+    "Units",
+    "described",
+]

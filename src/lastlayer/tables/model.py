@@ -61,6 +61,33 @@ class Units(nn.Module):
         )
 
 
+class RowDensity(nn.Module):
+    """How unusual rows are: minus the log-density of a Gaussian of all there is to know of them.
+
+    Args:
+        width: how many numbers describe a row.
+    """
+
+    scale: Tensor  # (width,)
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.register_buffer("scale", torch.ones(width, dtype=torch.float64))
+        self.gaussian = FeatureDensity(width, 1, covariance="dense", normalized=False)
+
+    @classmethod
+    def fit(cls, rows: Tensor, weight: Tensor) -> RowDensity:
+        """Of rows, (T, width), with weights, (T,)."""
+        density = cls(rows.shape[-1]).to(rows.device)
+        density.scale.copy_(Units.fit(rows.double(), weight.double()).scale)
+        density.gaussian.update(rows.double() / density.scale, weight=weight)
+        return density
+
+    def forward(self, rows: Tensor) -> Tensor:
+        """The score of rows (*batch, width), (*batch,)."""
+        return self.gaussian(rows / self.scale)
+
+
 class TableModel(nn.Module):
     """Codes of rows to predictions, and to how unusual rows are.
 
@@ -69,7 +96,7 @@ class TableModel(nn.Module):
         network: predicts targets of order one.
         scaling: calibrates them.
         units: brings them to the target's own units.
-        density: of what `described` returns.
+        density: of rows as `described` describes them.
     """
 
     def __init__(
@@ -78,7 +105,7 @@ class TableModel(nn.Module):
         network: Network,
         scaling: nn.Module,
         units: Units,
-        density: FeatureDensity,
+        density: RowDensity,
     ) -> None:
         super().__init__()
         self.encoding, self.network, self.scaling = encoding, network, scaling
@@ -93,5 +120,10 @@ class TableModel(nn.Module):
         return self.network.backbone(self.encoding(codes))
 
     def ood_score(self, codes: Tensor) -> Tensor:
-        """How unusual each row is, (*batch,): minus the log-density of its encoded columns."""
-        return self.density(self.encoding(codes))
+        """How unusual each row is, (*batch,)."""
+        return self.density(described(self.network, self.encoding(codes)))
+
+
+def described(network: Network, inputs: Tensor) -> Tensor:
+    """Encoded columns of rows, and what the last layer sees of them."""
+    return torch.cat([inputs, network.backbone(inputs)], -1)
