@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnxruntime
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet
@@ -16,9 +17,9 @@ import pytest
 
 from lastlayer.cli import app, files
 from lastlayer.cli.app import run
-from lastlayer.cli.files import FileError, TableFile, written
-from lastlayer.cli.models import infer_task
-from lastlayer.sklearn import load
+from lastlayer.cli.files import FileError, TableFile, Writer, written
+from lastlayer.cli.models import Model, infer_task
+from lastlayer.sklearn import LastLayerRegressor, load
 
 QUICK = ["--max-epochs", "64", "--hidden-layers", "8", "--quiet"]
 
@@ -150,6 +151,38 @@ def test_columns_can_be_ignored_and_rows_weighed(folder, tmp_path):
 )
 def test_the_task_follows_from_the_target(values, task):
     assert infer_task(pa.chunked_array([values]))[0] == task
+
+
+def test_a_report_and_an_onnx_file_are_written(folder, tmp_path, capsys):
+    model, table = str(folder / "model"), str(folder / "train.csv")
+    assert run(["report", model, table, "-o", str(tmp_path / "report.html")]) == 0
+    assert "price" in (tmp_path / "report.html").read_text()
+    assert run(["export", model, "--onnx", "-o", str(tmp_path / "model.onnx")]) == 0
+    assert "differ from torch's at most by" in capsys.readouterr().err
+    session = onnxruntime.InferenceSession(tmp_path / "model.onnx")
+    estimator, frame = load(folder / "model"), houses()[["town", "size"]]
+    (mean,) = session.run(["mean"], {"codes": estimator.columns_.codes(frame)})
+    np.testing.assert_allclose(mean, estimator.predict(frame))
+
+
+def test_the_demonstration_does_all_of_it(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(LastLayerRegressor, "_crossfit", quickly(LastLayerRegressor))
+    assert run(["demo", "--folder", str(tmp_path)]) == 0
+    assert listing(tmp_path) == ["model", "report.html", "test.csv", "train.csv"]
+    assert "root mean squared error" in capsys.readouterr().out
+    train, test = (pd.read_csv(tmp_path / f"{name}.csv") for name in ("train", "test"))
+    assert (len(train), len(test)) == (258, 86)
+
+
+def quickly(kind: Any) -> Any:
+    """Training of a few epochs only."""
+    plain = kind._crossfit
+
+    def trained(self: Any, data: Any) -> Any:
+        self.max_epochs, self.num_folds = 8, 2
+        return plain(self, data)
+
+    return trained
 
 
 # ---------------------------------------------------------------------------- files of all kinds
@@ -301,7 +334,7 @@ def test_a_full_disk_leaves_nothing_behind(folder, tmp_path, capsys, monkeypatch
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(app.Writer, "write", full)
+    monkeypatch.setattr(Writer, "write", full)
     to = tmp_path / "out.csv"
     to.write_text("before")
     table = str(folder / "train.csv")
@@ -315,7 +348,7 @@ def test_an_interruption_leaves_nothing_behind(folder, tmp_path, capsys, monkeyp
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(app.Model, "predictions", interrupted)
+    monkeypatch.setattr(Model, "predictions", interrupted)
     to = tmp_path / "out.csv"
     table = str(folder / "train.csv")
     assert run(["predict", str(folder / "model"), table, "-o", str(to)]) == 130

@@ -139,7 +139,6 @@ class _Graph(nn.Module):
 
     location: Tensor  # of the density, (width,)
     whitening: Tensor  # of the density, (width, width)
-    least: Tensor  # of all scores, ()
     reach: Tensor  # of intervals, in standard deviations, (K,)
 
     def __init__(self, estimator: LastLayerEstimator, level: float) -> None:
@@ -147,13 +146,12 @@ class _Graph(nn.Module):
         model = copy.deepcopy(estimator.model_).cpu().double().eval().requires_grad_(False)
         self.encoding, self.network = model.encoding, model.network
         self.scaling, self.units = model.scaling, model.units
-        # the score is ½‖A(x − μ)‖² above its least; ONNX does not solve for A(x − μ)
+        # the score is ½‖A(x − μ)‖²; ONNX does not solve for A(x − μ)
         scale = model.density.scale
-        center, factor = (part[0] for part in model.density.gaussian._derived().classes)
+        center, factor = (part[0] for part in model.density.gaussian.gaussians())
         whitening = torch.linalg.solve_triangular(factor, scale.reciprocal().diag(), upper=False)
         self.register_buffer("location", center * scale)
         self.register_buffer("whitening", whitening)
-        self.register_buffer("least", model.density(center * scale))
         self.single = False
         self.outputs = ["probabilities", "ood_score"]
         if isinstance(estimator, LastLayerRegressor):
@@ -168,7 +166,7 @@ class _Graph(nn.Module):
     def forward(self, codes: Tensor) -> tuple[Tensor, ...]:
         inputs = self.encoding(codes)
         error = described(self.network, inputs) - self.location
-        score = self.least + 0.5 * (error @ self.whitening.mT).square().sum(-1)
+        score = 0.5 * (error @ self.whitening.mT).square().sum(-1)
         predictive = self.units(self.scaling(self.network(inputs)))
         if self.outputs[0] == "probabilities":
             return predictive.probs(), score

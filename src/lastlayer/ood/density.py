@@ -262,6 +262,10 @@ class FeatureDensity(nn.Module):
         derived = self._derived()
         return (derived.classes.log_densities(wide) + derived.log_class).logsumexp(-1)
 
+    def gaussians(self) -> Gaussians:
+        """What it takes the features of each class to be distributed as."""
+        return self._derived().classes
+
     @torch.no_grad()
     def _derived(self) -> _Densities:
         if self._densities is not None:

@@ -207,10 +207,12 @@ def _dates(values: nw.Series[Any]) -> NDArray[np.float64] | None:
 
 def _texts(values: nw.Series[Any]) -> list[str | None]:
     """As text, None for what is missing."""
-    return [None if value is None or value != value else _text(value) for value in values.to_list()]
+    return [
+        None if value is None or value != value else as_text(value) for value in values.to_list()
+    ]
 
 
-def _text(value: Any) -> str:
+def as_text(value: Any) -> str:
     """The same for 1 and 1.0, which integers become beside missing values."""
     return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
 

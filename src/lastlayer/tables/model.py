@@ -62,7 +62,10 @@ class Units(nn.Module):
 
 
 class RowDensity(nn.Module):
-    """How unusual rows are: minus the log-density of a Gaussian of all there is to know of them.
+    """How unusual rows are: how much less likely than the likeliest row, in nats.
+
+    Under a Gaussian of all that describes rows; not its log-density itself, whose level would
+    differ between networks whose features differ in size.
 
     Args:
         width: how many numbers describe a row.
@@ -85,7 +88,12 @@ class RowDensity(nn.Module):
 
     def forward(self, rows: Tensor) -> Tensor:
         """The score of rows (*batch, width), (*batch,)."""
-        return self.gaussian(rows / self.scale)
+        return self.gaussian(rows / self.scale) - self.gaussian(self.center)
+
+    @property
+    def center(self) -> Tensor:
+        """The likeliest row, in units of `scale`, (width,)."""
+        return self.gaussian.gaussians().mean[0]
 
 
 class TableModel(nn.Module):
