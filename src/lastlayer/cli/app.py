@@ -284,6 +284,7 @@ def run(arguments: Sequence[str]) -> int:
     if list(arguments) == ["--version"]:
         print(f"lastlayer {__version__}")
         return 0
+    console.quiet = False
     try:
         code = app(list(arguments or ["--help"]), prog_name="lastlayer", standalone_mode=False)
     except (typer.Abort, KeyboardInterrupt):
