@@ -158,10 +158,10 @@ def test_several_targets_are_predicted_together(regression):
 
 
 def test_early_stopping_tries_lengths_and_takes_the_best(regression):
-    quick = QUICK | {"early_stopping": True}
+    quick = QUICK | {"early_stopping": True, "max_epochs": 128}
     model = LastLayerRegressor(**quick).fit(*regression)
     tried = [one["epochs"] for one in model.tried_]
-    assert tried == [24, 48][: len(tried)]
+    assert tried == [64, 128][: len(tried)]
     best = min(model.tried_, key=lambda one: one["nll"])
     assert (best["epochs"], best["weight_decay"]) == (model.num_epochs_, model.weight_decay_)
     scale = model.model_.units.scale.log().item()

@@ -17,13 +17,15 @@ from .one import Objective, weighted_sums
 from .options import Options, decays, mixed_seed, permutation
 from .tracing import trace
 
+UNTRACED = 60  # calls with tensors of the same shapes; to trace one takes longer
+
 
 class ManyModels:
     """Models stacked along a new first dimension, each with its own data and order.
 
-    A step is one vectorised pass over all of them. It is traced once for every batch shape, so
-    that later steps run its operations without the cost of finding them again. Models that are
-    done leave the stack when half of it is.
+    A step is one vectorised pass over all of them. If there are many of a batch shape, it is
+    traced, so that later ones run its operations without the cost of finding them again. Models
+    that are done leave the stack when half of it is.
     """
 
     def __init__(
@@ -45,7 +47,8 @@ class ManyModels:
         self.rows = list(self.active)  # the model in each row of the stack
         self.skeleton = Objective(copy.deepcopy(models[0]))
         self.decayed = dict(decays(models[0]))
-        self.traced = {} if options.traces is None else options.traces
+        # what was traced, or how often it was called so far
+        self.traced: dict[Any, Any] = {} if options.traces is None else options.traces
         self._stack()
         self._reset()
 
@@ -142,7 +145,7 @@ class ManyModels:
             return vmap(sums, randomness="different")(parameters, constants, buffers, batch)
 
     def _call(self, function: Callable[..., Any], batch: Batch) -> Any:
-        """Call a function of the stack and a batch, traced once for every shape."""
+        """Call a function of the stack and a batch; from some call on, one of a shape is traced."""
         arguments = (
             {name: tensor.detach() for name, tensor in self.parameters.items()},
             self.constants,
@@ -151,9 +154,15 @@ class ManyModels:
         )
         shapes = [tensor.shape for tensor in pytree.tree_leaves(arguments[-1])]
         key = (function.__name__, self.phase, *shapes)
-        if key not in self.traced:
-            compiled = self.options.compile
-            self.traced[key] = torch.compile(function) if compiled else trace(function, arguments)
+        if key not in self.traced and self.options.compile:
+            self.traced[key] = torch.compile(function)
+        known = self.traced.get(key, 0)
+        if callable(known):
+            return known(*arguments)
+        if known < UNTRACED:
+            self.traced[key] = known + 1
+            return function(*arguments)
+        self.traced[key] = trace(function, arguments)
         return self.traced[key](*arguments)
 
     # --------------------------------------------------------------------- what a loop needs

@@ -68,7 +68,7 @@ class Options:
     checkpoint: str | Path | None = None
     checkpoint_every: int = 1
     progress: bool | None = None
-    traces: dict[Any, Callable[..., Any]] | None = None  # of `fit_many` alone
+    traces: dict[Any, Any] | None = None  # of `fit_many` alone
 
     def __post_init__(self) -> None:
         for name in ("epochs", "batch_size", "validate_every", "checkpoint_every"):
