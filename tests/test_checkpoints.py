@@ -138,14 +138,7 @@ def test_a_run_killed_at_twenty_random_points_ends_the_same(tmp_path: Path) -> N
         )
         return model.state_dict(), history
 
-    expected, history = run(None)
-    begin = time.monotonic()
-    run(tmp_path / "rehearsal")
-    duration = time.monotonic() - begin
-    points = random.Random(0)
-    kills = 0
-    for attempt in range(20):
-        path = tmp_path / f"run{attempt // 5}"  # five kills, one after another, in each of four
+    def started(path: Path) -> int:
         child = os.fork()
         if child == 0:  # pragma: no cover
             try:
@@ -153,6 +146,17 @@ def test_a_run_killed_at_twenty_random_points_ends_the_same(tmp_path: Path) -> N
                 run(path)
             finally:
                 os._exit(0)
+        return child
+
+    expected, history = run(None)
+    begin = time.monotonic()
+    os.waitpid(started(tmp_path / "rehearsal"), 0)
+    duration = time.monotonic() - begin
+    points = random.Random(0)
+    kills = 0
+    for attempt in range(20):
+        path = tmp_path / f"run{attempt // 5}"  # five kills, one after another, in each of four
+        child = started(path)
         time.sleep(points.uniform(0, 0.4 * duration))
         os.kill(child, signal.SIGKILL)
         kills += os.WIFSIGNALED(os.waitpid(child, 0)[1])

@@ -17,7 +17,7 @@ import pytest
 
 from lastlayer.cli import app, files
 from lastlayer.cli.app import run
-from lastlayer.cli.files import FileError, TableFile, Writer, written
+from lastlayer.cli.files import TableFile, Writer
 from lastlayer.cli.models import Model, infer_task
 from lastlayer.sklearn import LastLayerRegressor, load
 
@@ -339,7 +339,7 @@ def test_a_full_disk_leaves_nothing_behind(folder, tmp_path, capsys, monkeypatch
     to.write_text("before")
     table = str(folder / "train.csv")
     message = failed(capsys, "predict", str(folder / "model"), table, "-o", str(to))
-    assert "the disk is full; nothing was written" in message
+    assert "the disk is full; what was not whole is not there" in message
     assert to.read_text() == "before"
     assert listing(tmp_path) == ["out.csv"]
 
@@ -352,7 +352,7 @@ def test_an_interruption_leaves_nothing_behind(folder, tmp_path, capsys, monkeyp
     to = tmp_path / "out.csv"
     table = str(folder / "train.csv")
     assert run(["predict", str(folder / "model"), table, "-o", str(to)]) == 130
-    assert "interrupted; nothing was written" in capsys.readouterr().err
+    assert "interrupted; what was not whole is not there" in capsys.readouterr().err
     assert listing(tmp_path) == []
 
 
@@ -363,26 +363,6 @@ def test_misuse_has_its_own_exit_code(folder, capsys):
     assert run(["predict", model, table, "--level", "90"]) == 2
     assert run(["fit", table, "--target", "price", "--hidden-layers", "a"]) == 2
     assert run(["export", model]) == 2
-
-
-def test_written_files_appear_at_once_or_not_at_all(tmp_path):
-    path = tmp_path / "deep" / "x.txt"
-    with written(path) as partial:
-        partial.write_text("whole")
-        assert not path.exists()
-    assert path.read_text() == "whole"
-
-    def cut_short() -> None:
-        with written(path) as partial:
-            partial.write_text("half")
-            raise RuntimeError
-
-    with pytest.raises(RuntimeError):
-        cut_short()
-    assert path.read_text() == "whole"
-    assert listing(path.parent) == ["x.txt"]
-    with pytest.raises(FileError, match="is a folder"), written(tmp_path):
-        pass
 
 
 def test_it_runs_as_a_program():

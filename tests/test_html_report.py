@@ -11,7 +11,6 @@ import subprocess
 import sys
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -34,16 +33,8 @@ from lastlayer.report.wording import number, percent, plain, probability
 from lastlayer.sklearn import LastLayerClassifier, LastLayerRegressor, load, save
 from lastlayer.tables import Column
 
-QUICK: dict[str, Any] = {
-    "hidden_layers": (20,),
-    "max_epochs": 48,
-    "early_stopping": False,
-    "num_folds": 2,
-    "batch_size": 128,
-    "learning_rate": 0.03,
-    "weight_decays": (30.0,),
-    "random_state": 0,
-}
+from .estimators import QUICK
+
 EVIL, QUOTED = "<script>alert(1)</script>", 'a & "b" $x$'
 LEVELS = (10, 20, 30, 40, 50, 60, 70, 80, 90, 95, 99)
 

@@ -312,6 +312,15 @@ def test_intervals_of_a_true_model_cover_as_they_promise(generator: torch.Genera
     assert curve.num_examples == 20_000
 
 
+def test_levels_are_those_asked_for_whatever_the_default_dtype(generator: torch.Generator):
+    predictive, levels = gaussian((5, 1), generator), (0.1, 0.9)
+    stream = metrics.RegressionMetrics(levels=levels)
+    stream.update(predictive, torch.zeros(5))
+    torch.set_default_dtype(torch.float32)
+    assert metrics.coverage_curve(predictive, torch.zeros(5), levels).levels.tolist() == [0.1, 0.9]
+    assert stream.coverage_curve().levels.tolist() == [0.1, 0.9]
+
+
 @pytest.mark.parametrize("batch_size", [1, 7, 64, 1000])
 @pytest.mark.parametrize("kind", ["regression", "classification"])
 def test_any_batches_give_the_same_metrics(kind: str, batch_size: int, generator: torch.Generator):

@@ -19,20 +19,14 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import lastlayer
-from lastlayer.onnx import _erfc, _ndtri, export_onnx
+from lastlayer.onnx import export_onnx
+from lastlayer.onnx.functions import erfc, ndtri
 from lastlayer.sklearn import LastLayerClassifier, LastLayerRegressor
 from lastlayer.sklearn.classifier import HEADS
 
-QUICK: dict[str, Any] = {
-    "hidden_layers": (8,),
-    "max_epochs": 8,
-    "early_stopping": False,
-    "num_folds": 2,
-    "learning_rate": 0.03,
-    "weight_decays": (30.0,),
-    "false_alarm_rate": 0.05,
-    "random_state": 0,
-}
+from . import estimators
+
+QUICK = estimators.QUICK | {"false_alarm_rate": 0.05}  # that of few rows is infinite
 DAY = datetime.date(2024, 5, 7)
 
 
@@ -220,9 +214,9 @@ def call(function: onnx.FunctionProto, x: torch.Tensor) -> Any:
 
 def test_functions_that_onnx_lacks_are_those_of_torch():
     x = torch.cat([torch.linspace(-6, 25, 2001), torch.zeros(1)])
-    np.testing.assert_allclose(call(_erfc(), x), torch.erfc(x), rtol=1e-12)
+    np.testing.assert_allclose(call(erfc(), x), torch.erfc(x), rtol=1e-12)
     p = torch.cat([torch.logspace(-299, -1, 2001), torch.linspace(0.001, 0.999999, 2001)])
-    np.testing.assert_allclose(call(_ndtri(), p), torch.special.ndtri(p), rtol=1e-11, atol=1e-11)
+    np.testing.assert_allclose(call(ndtri(), p), torch.special.ndtri(p), rtol=1e-11, atol=1e-11)
 
 
 # ----------------------------------------------------------------------------------- errors
@@ -279,7 +273,7 @@ def test_a_folder_that_cannot_be_written_is_named(priced, tmp_path, monkeypatch)
     with pytest.raises(IsADirectoryError, match="is a folder; name a file in it"):
         export_onnx(priced[0], tmp_path)
 
-    def forbidden(*_: object) -> None:
+    def forbidden(**_: object) -> None:
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr("tempfile.mkstemp", forbidden)

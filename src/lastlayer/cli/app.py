@@ -21,9 +21,10 @@ from rich.markup import escape
 from tqdm import tqdm
 
 from .. import __version__
+from ..disk import replacing
 from ..sklearn import LastLayerClassifier, LastLayerRegressor, save
 from ..tables import Columns
-from .files import FileError, TableFile, Writer, written
+from .files import FileError, TableFile, Writer
 from .models import LEVEL, Model, infer_task, listed, split_target
 from .shown import columns_table, measures_table, new_levels_lines, scores_line
 
@@ -148,7 +149,7 @@ def predict(
         raise typer.BadParameter(f"must lie between 0 and 1, as 0.9 does, not {level}")
     known, file = Model(model), TableFile(table, _delimiter(delimiter))
     rows = unusual = 0
-    with written(to) as partial, tqdm(unit=" rows", unit_scale=True, disable=None) as bar:
+    with replacing(to) as partial, tqdm(unit=" rows", unit_scale=True, disable=None) as bar:
         writer = Writer(partial, to)
         for part in known.parts(file):
             found = known.predictions(part, level)
@@ -295,13 +296,13 @@ def run(arguments: Sequence[str]) -> int:
         full = error.errno in (errno.ENOSPC, errno.EDQUOT)
         where = f" ({error.filename})" if error.filename else ""
         reason = "the disk is full" if full else (error.strerror or str(error)) + where
-        return _failed(f"{reason}; nothing was written", 1)
+        return _failed(f"{reason}; what was not whole is not there" if full else reason, 1)
     except (ValueError, FloatingPointError, ImportError) as error:
         if os.environ.get("LASTLAYER_DEBUG"):
             raise
         return _failed(str(error), 1)
     if code == INTERRUPTED:
-        return _failed("interrupted; nothing was written", INTERRUPTED)
+        return _failed("interrupted; what was not whole is not there", INTERRUPTED)
     return int(code or 0)
 
 

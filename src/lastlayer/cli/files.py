@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import csv
-import os
-import tempfile
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -48,13 +46,13 @@ class TableFile:
         if not self.path.stat().st_size:
             raise FileError(f"{self.path} is empty")
 
-    @property
+    @cached_property
     def parquet(self) -> bool:
         """Whether it is a Parquet file, by how it begins."""
         with self.path.open("rb") as file:
             return file.read(4) == b"PAR1"
 
-    @property
+    @cached_property
     def columns(self) -> list[str]:
         """Names of the columns."""
         if self.parquet:
@@ -65,7 +63,7 @@ class TableFile:
                 raise FileError(f"{self.path} has {count} columns named {name!r}; rename them")
         return header
 
-    @property
+    @cached_property
     def separator(self) -> str:
         """The delimiter that is given, or that splits the first lines alike."""
         if self.delimiter is not None:
@@ -148,7 +146,8 @@ class TableFile:
         }
         try:
             for batch in pa.csv.open_csv(self.path, **options):
-                yield pa.Table.from_batches([batch])
+                for start in range(0, batch.num_rows, ROWS_TOGETHER):
+                    yield pa.Table.from_batches([batch.slice(start, ROWS_TOGETHER)])
         except pa.ArrowInvalid as error:
             raise FileError(self._explained(str(error).splitlines()[0])) from error
 
@@ -230,20 +229,3 @@ class Writer:
         """Finish the file."""
         if self.writer is not None:
             self.writer.close()
-
-
-@contextmanager
-def written(path: Path) -> Iterator[Path]:
-    """A path to write to, which takes the place of a file when all went well, else is removed."""
-    if path.is_dir():
-        raise FileError(f"{path} is a folder; name a file to write")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
-    os.close(descriptor)
-    partial = Path(name)
-    try:
-        yield partial
-        partial.chmod(0o644)
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)

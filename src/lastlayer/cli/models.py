@@ -14,6 +14,7 @@ import torch
 from ..metrics import ClassificationMetrics, RegressionMetrics
 from ..sklearn import load
 from ..sklearn.folder import describe
+from ..tables import TableModel, over_rows
 from .files import FileError, TableFile
 
 LEVEL = 0.9
@@ -101,20 +102,26 @@ class Model:
             )
         kinds = {column.name: column.kind for column in self.estimator.columns_.used}
         kinds[self.target] = "category" if self.classifies else "number"
-        for part in file.parts(kinds):
-            for name, levels in self.estimator.columns_.new_levels(part).items():
-                self.new_levels.setdefault(name, set()).update(levels)
-            yield part
+        return file.parts(kinds)
 
-    def predictive(self, table: pa.Table) -> Any:
-        """What is predicted of the rows of a table."""
-        return self.estimator.predict_dist(self._inputs(table))
+    def predicted(self, table: pa.Table) -> tuple[Any, Any]:
+        """The predictive of the rows of a table, and how unusual they are."""
+        columns = self.estimator.columns_
+        codes = columns.codes(table)
+        if (codes == -1).any():  # levels that are new, or numbers
+            for name, levels in columns.new_levels(table).items():
+                self.new_levels.setdefault(name, set()).update(levels)
+
+        def both(model: TableModel, part: torch.Tensor) -> tuple[Any, torch.Tensor]:
+            return model(part), model.ood_score(part)
+
+        predictive, scores = over_rows(self.estimator.model_, codes, both)
+        return predictive, scores.numpy()
 
     def predictions(self, table: pa.Table, level: float) -> pa.Table:
         """What to write about the rows of a table."""
-        estimator, inputs = self.estimator, self._inputs(table)
-        predictive = estimator.predict_dist(inputs)
-        columns: dict[str, Any] = {}
+        estimator, columns = self.estimator, {}
+        predictive, scores = self.predicted(table)
         if self.classifies:
             probs = predictive.probs().numpy()
             columns["prediction"] = estimator.classes_[probs.argmax(-1)]
@@ -124,8 +131,7 @@ class Model:
             ends = dict(zip(("lower", "upper"), predictive.interval(level), strict=True))
             moments = {"mean": predictive.mean, "stddev": predictive.stddev}
             columns |= {name: value[:, 0].numpy() for name, value in (moments | ends).items()}
-        columns["ood_score"] = estimator.ood_score(inputs)
-        columns["unusual"] = columns["ood_score"] > estimator.ood_threshold_
+        columns |= {"ood_score": scores, "unusual": scores > estimator.ood_threshold_}
         return pa.table(columns)
 
     def evaluate(self, file: TableFile) -> dict[str, float]:
@@ -139,8 +145,8 @@ class Model:
             if not part[self.target].null_count < part.num_rows:
                 continue
             inputs, known, _ = split_target(part, self.target, task)
-            metrics.update(self.predictive(inputs), self._as_tensor(known))
-            scores = self.estimator.ood_score(self._inputs(inputs))
+            predictive, scores = self.predicted(inputs)
+            metrics.update(predictive, self._as_tensor(known))
             unusual += int((scores > self.estimator.ood_threshold_).sum())
             rows += len(known)
             if not self.classifies:
@@ -166,16 +172,6 @@ class Model:
                 "leave those rows out"
             )
         return torch.from_numpy(np.searchsorted(classes, known))
-
-    def _inputs(self, table: pa.Table) -> pa.Table:
-        """The columns of training; those that were of no use may be absent."""
-        empty = pa.nulls(table.num_rows)
-        return pa.table(
-            {
-                name: table[name] if name in table.column_names else empty
-                for name in self.estimator.feature_names_in_
-            }
-        )
 
 
 def listed(names: list[str], most: int = 12) -> str:

@@ -156,7 +156,10 @@ def coverage_curve(
     weight = as_weight(weight, predictive.batch_shape, target.shape[-1], predictive.mean)
     total, covered, width, squares = coverage_sums(predictive, target, levels, weight)
     return CoverageCurve(
-        torch.tensor(levels).to(covered), covered / total, width / total, total.square() / squares
+        torch.as_tensor(levels, dtype=covered.dtype, device=covered.device),
+        covered / total,
+        width / total,
+        total.square() / squares,
     )
 
 

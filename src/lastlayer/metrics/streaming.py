@@ -124,7 +124,7 @@ class RegressionMetrics(_Sums):
         """Coverage and width by level, over all processes."""
         with self.sync_context():
             return CoverageCurve(
-                torch.tensor(self.levels).to(self.total),
+                torch.as_tensor(self.levels, dtype=self.total.dtype, device=self.total.device),
                 self._mean("covered"),
                 self._mean("width"),
                 self.total.square() / self.squared_weight,

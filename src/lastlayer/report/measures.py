@@ -72,7 +72,6 @@ def measure_regression(predictive: Any, target: Tensor) -> RegressionMeasures:
     differ = len(target) > 1 and variance > 0
     error = 1.96 * math.sqrt(LEVEL * (1 - LEVEL) / len(target))
     rows = some(np.arange(len(target)), MOST_IN_CURVE).tolist()
-    levels = torch.tensor(LEVELS, dtype=torch.float64)  # whatever the default dtype is
     return RegressionMeasures(
         rmse=found["rmse"],
         r2=float(r2_score(target, predictive.mean[:, 0])) if differ else math.nan,
@@ -83,7 +82,7 @@ def measure_regression(predictive: Any, target: Tensor) -> RegressionMeasures:
         plain_rmse=math.sqrt(variance) if differ else math.nan,
         plain_nll=0.5 * math.log(2 * math.pi * math.e * variance) if differ else math.nan,
         chance=(max(0, LEVEL - error), min(1, LEVEL + error)),
-        curve=coverage_curve(predictive[rows], target[rows], LEVELS)._replace(levels=levels),
+        curve=coverage_curve(predictive[rows], target[rows], LEVELS),
         pit=predictive.cdf(target)[:, 0].numpy(),
     )
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-import os
 import platform
-import secrets
 from datetime import datetime, timezone
 from importlib import resources
 from pathlib import Path
@@ -15,7 +13,7 @@ import jinja2
 import torch
 
 from .. import __version__
-from ..training.checkpoint import to_disk
+from ..disk import replacing
 from .evaluation import check_finite, evaluate
 from .influence import influence
 from .measures import LEVEL
@@ -54,7 +52,9 @@ def write_report(
     """
     reading = read(estimator, frame, target_name)
     title = f"Predicting {target_name}" if title is None else title
-    _write(Path(path), render(describe(reading) | {"title": plain(title, 200)}))
+    page = render(describe(reading) | {"title": plain(title, 200)})
+    with replacing(Path(path)) as partial:
+        partial.write_text(page, encoding="utf-8")
 
 
 def describe(reading: Reading) -> dict[str, Any]:
@@ -119,17 +119,3 @@ def _making(estimator: Any) -> dict[str, Any]:
         "moment": now.isoformat(timespec="seconds"),
         "day": now.date().isoformat(),
     }
-
-
-def _write(path: Path, text: str) -> None:
-    """Whatever interrupts the writing, there is a whole page afterwards, or what was there."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name[:100]}-{secrets.token_hex(8)}")
-    try:
-        with partial.open("x", encoding="utf-8") as file:
-            file.write(text)
-        to_disk(partial)
-        os.replace(partial, path)
-    finally:
-        partial.unlink(missing_ok=True)
-    to_disk(path.parent)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,16 +11,13 @@ import torch
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
-from torch.utils import _pytree as pytree
 
 from ..sklearn import LastLayerClassifier, LastLayerRegressor
-from ..tables import Column, Columns
+from ..tables import Column, Columns, TableModel, over_rows
 from ..tables.columns import as_text
 
 Array = NDArray[np.float64]
 Places = NDArray[np.int64]
-
-PREDICTED_TOGETHER = 8192  # rows
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,7 +58,7 @@ class Reading:
 
     def predict(self, codes: Array) -> Any:
         """The predictive of rows of codes."""
-        return self._over_rows(self.estimator.model_, codes)
+        return over_rows(self.estimator.model_, codes, TableModel.forward)
 
     def averages(self, codes: Array) -> Array:
         """What effects are of, (num_rows, K): the mean, or probabilities, of two classes one."""
@@ -74,15 +70,7 @@ class Reading:
 
     def unusualness(self) -> Array:
         """How unusual each row is, (num_rows,)."""
-        return np.asarray(self._over_rows(self.estimator.model_.ood_score, self.codes))
-
-    @torch.no_grad()
-    def _over_rows(self, function: Callable[[Tensor], Any], codes: Array) -> Any:
-        """A function of codes for all rows, some thousands at a time, in main memory."""
-        device = self.estimator.model_.units.scale.device
-        parts = torch.from_numpy(codes.copy()).split(PREDICTED_TOGETHER)
-        found = [pytree.tree_map(Tensor.cpu, function(part.to(device))) for part in parts]
-        return pytree.tree_map(lambda *tensors: torch.cat(tensors), *found)
+        return np.asarray(over_rows(self.estimator.model_, self.codes, TableModel.ood_score))
 
 
 def read(estimator: Any, frame: Any, target_name: str) -> Reading:

@@ -20,21 +20,28 @@ from sklearn.utils.validation import (
     validate_data,
 )
 from torch import Tensor, nn
-from torch.utils import _pytree as pytree
 
 from .._checks import check_count
 from ..crossfitting import CrossFit, crossfit
 from ..heads import Head
 from ..network import Network
 from ..ood import threshold
-from ..tables import Columns, Encoding, RowDensity, Rows, TableModel, Units, described
+from ..tables import (
+    Columns,
+    Encoding,
+    RowDensity,
+    Rows,
+    TableModel,
+    Units,
+    described,
+    over_rows,
+)
 
 Array = NDArray[Any]
 AnyEstimator = TypeVar("AnyEstimator", bound="LastLayerEstimator")
 
 MOST_TOGETHER = 1024  # rows in a step of training
 FEWEST_STEPS = 64  # of the shortest training
-PREDICTED_TOGETHER = 8192  # rows
 
 
 class LastLayerEstimator(BaseEstimator, ABC):  # type: ignore[misc]
@@ -249,16 +256,13 @@ class LastLayerEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         Above `ood_threshold_` lies one in a hundred rows like those of training, or what
         `false_alarm_rate` says.
         """
-        score: Array = self._over_rows(X, TableModel.ood_score).cpu().numpy()
+        score: Array = self._over_rows(X, TableModel.ood_score).numpy()
         return score
 
-    @torch.no_grad()
     def _over_rows(self, X: Any, function: Callable[[TableModel, Tensor], Any]) -> Any:  # noqa: N803
-        """A function of the model and codes for all rows, some thousands at a time."""
+        """A function of the model and codes for all rows."""
         check_is_fitted(self)
-        codes = self._to_tensor(self._codes(X))
-        parts = [function(self.model_, part) for part in codes.split(PREDICTED_TOGETHER)]
-        return pytree.tree_map(lambda *tensors: torch.cat(tensors), *parts)
+        return over_rows(self.model_, self._codes(X), function)
 
     def _to_tensor(self, array: Array) -> Tensor:
         """A copy, where the model is."""

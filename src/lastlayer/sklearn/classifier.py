@@ -109,7 +109,7 @@ class LastLayerClassifier(ClassifierMixin, LastLayerEstimator):  # type: ignore[
 
     def predict_proba(self, X: Any) -> Array:  # noqa: N803
         """The probability of each class, in the order of `classes_`, (num_rows, num_classes)."""
-        probs: Array = self._predictions(X).probs().cpu().numpy()
+        probs: Array = self._predictions(X).probs().numpy()
         return probs
 
     def predict_dist(self, X: Any) -> Predictive:  # noqa: N803
@@ -124,7 +124,7 @@ class LastLayerClassifier(ClassifierMixin, LastLayerEstimator):  # type: ignore[
     def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> Array:  # noqa: N803
         """Draw labels, (num_rows, n_samples), each from its row's probabilities."""
         check_is_fitted(self)
-        draws = self._predictions(X).cpu().sample((n_samples,), generator(random_state))
+        draws = self._predictions(X).sample((n_samples,), generator(random_state))
         labels: Array = self.classes_[draws.numpy().T]
         return labels
 

@@ -14,8 +14,8 @@ from safetensors.torch import load_file, save_file
 from sklearn.utils.validation import check_is_fitted
 
 from .. import __version__
+from ..disk import to_disk
 from ..tables import Columns
-from ..training.checkpoint import to_disk
 from ._base import LastLayerEstimator
 from .classifier import LastLayerClassifier
 from .regressor import LastLayerRegressor

@@ -163,7 +163,7 @@ class LastLayerRegressor(RegressorMixin, LastLayerEstimator):  # type: ignore[mi
 
     def _shaped(self, values: Tensor) -> Array:
         """As NumPy, without the dimension of the targets if there is one."""
-        array: Array = values.cpu().numpy()
+        array: Array = values.numpy()
         return array if self.target_shape_ else array[:, 0]
 
     def __sklearn_tags__(self) -> Any:

@@ -6,7 +6,7 @@ a module (`TableModel`): it moves, is saved and exported like any other.
 
 from .columns import Column, Columns
 from .encoding import Encoding
-from .model import RowDensity, TableModel, Units, described
+from .model import RowDensity, TableModel, Units, described, over_rows
 from .rows import Rows
 
 __all__ = [
@@ -18,4 +18,5 @@ __all__ = [
     "TableModel",
     "Units",
     "described",
+    "over_rows",
 ]

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.utils import _pytree as pytree
 
 from ..network import Network
 from ..ood import FeatureDensity
 from ..predictive import GaussianPredictive
+
+TOGETHER = 8192  # rows that are predicted at once
 
 
 class Units(nn.Module):
@@ -130,6 +136,17 @@ class TableModel(nn.Module):
     def ood_score(self, codes: Tensor) -> Tensor:
         """How unusual each row is, (*batch,)."""
         return self.density(described(self.network, self.encoding(codes)))
+
+
+@torch.no_grad()
+def over_rows(
+    model: TableModel, codes: NDArray[np.float64], function: Callable[[TableModel, Tensor], Any]
+) -> Any:
+    """What a function makes of a model and codes, of some thousand rows at a time, on the CPU."""
+    device = model.units.scale.device
+    parts = torch.from_numpy(codes.copy()).split(TOGETHER)
+    found = [pytree.tree_map(Tensor.cpu, function(model, part.to(device))) for part in parts]
+    return pytree.tree_map(lambda *tensors: torch.cat(tensors), *found)
 
 
 def described(network: Network, inputs: Tensor) -> Tensor:

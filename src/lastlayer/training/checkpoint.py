@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
+
+from ..disk import to_disk
 
 FORMAT = 1
 TENSORS, REST = "state.safetensors", "state.json"
@@ -75,17 +76,6 @@ class Checkpoint:
             raise NotADirectoryError(f"the checkpoint {self.path} must be a folder, or not exist")
         found = (entry for entry in self.path.iterdir() if entry.name.isdecimal())
         return sorted(found, key=lambda entry: int(entry.name))
-
-
-def to_disk(path: Path) -> None:
-    """Wait until a file, or the names in a folder, have reached the disk."""
-    if os.name == "nt" and path.is_dir():
-        return  # folders cannot be opened there
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _pack(value: Any, tensors: dict[str, Tensor], name: str) -> Any:

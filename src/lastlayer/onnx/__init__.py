@@ -25,17 +25,14 @@ import io
 import json
 import logging
 import math
-import os
-import tempfile
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from numpy.polynomial import chebyshev
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
@@ -43,7 +40,7 @@ try:
     import onnx
     import onnx.inliner
     import onnxruntime
-    import onnxscript  # torch translates by it
+    import onnxscript  # noqa: F401 - torch translates by it
 except ImportError as error:
     raise ImportError(
         "lastlayer.onnx needs onnx, onnxruntime and onnxscript: pip install 'lastlayer[onnx]'"
@@ -53,16 +50,15 @@ if torch.__version__ < "2.6":  # no extra asks for another torch
 
 from sklearn.utils.validation import check_is_fitted
 
-from . import __version__
-from .predictive import GaussianPredictive
-from .sklearn import LastLayerRegressor
-from .sklearn._base import LastLayerEstimator
-from .tables import described
-from .training.checkpoint import to_disk
+from .. import __version__
+from ..disk import replacing
+from ..predictive import GaussianPredictive
+from ..sklearn import LastLayerRegressor
+from ..sklearn._base import LastLayerEstimator
+from ..tables import described
+from .functions import DOMAIN, OPSET, erfc, ndtri, translations
 
 FORMAT = 1
-OPSET = 18  # of ONNX: the oldest that torch writes
-DOMAIN = "lastlayer"  # of functions that ONNX lacks, while a file is made
 TOLERANCE = 1e-5  # of differences between a file and its model
 FARTHEST = 1e3  # standard deviations; much further out torch's own probabilities lose digits
 
@@ -85,9 +81,7 @@ class Exported(NamedTuple):
     differences: dict[str, float]  # the largest of each output, measured as `export_onnx` says
 
 
-def export_onnx(
-    estimator: LastLayerEstimator, path: str | os.PathLike[str], *, level: float = 0.9
-) -> Exported:
+def export_onnx(estimator: LastLayerEstimator, path: str | Path, *, level: float = 0.9) -> Exported:
     """Write a trained estimator as an ONNX file, checked against the estimator.
 
     onnxruntime runs the file on rows made up for the model: ordinary ones, some with missing
@@ -116,7 +110,7 @@ def export_onnx(
         )
     check_is_fitted(estimator)
     graph, path = _Graph(estimator, level), Path(path)
-    with _replacing(path) as partial:
+    with replacing(path) as partial:
         file = _translate(graph, _typical(estimator, np.random.default_rng(0), 3))
         onnx.helper.set_model_props(file, _metadata(estimator, level))
         partial.write_bytes(file.SerializeToString())
@@ -188,7 +182,7 @@ def _translate(graph: _Graph, codes: Array) -> onnx.ModelProto:
             dynamo=True,
             input_names=["codes"],
             opset_version=OPSET,
-            custom_translation_table=_translations(),
+            custom_translation_table=translations(),
             verbose=False,
         )
     inner = written.model.graph
@@ -200,7 +194,7 @@ def _translate(graph: _Graph, codes: Array) -> onnx.ModelProto:
     for part in (inner, *inner, *values, *inner.inputs, *inner.initializers.values()):
         part.metadata_props.clear()  # where in which file of this machine it came from
     file: onnx.ModelProto = written.model_proto
-    file.functions.extend([_erfc(), _ndtri()])
+    file.functions.extend([erfc(), ndtri()])
     file = onnx.inliner.inline_local_functions(file)
     opsets = [opset for opset in file.opset_import if opset.domain != DOMAIN]
     del file.opset_import[:], file.graph.value_info[:]
@@ -228,139 +222,6 @@ def _quiet() -> Iterator[None]:
         logger.removeFilter(wanted)
 
 
-# ---------------------------------------------------------- what ONNX lacks, or torch rounds
-
-
-def _translations() -> dict[Any, Callable[..., Any]]:
-    """How operations of torch are written where torch itself would not, or not exactly.
-
-    Torch writes numbers as float32 and casts them. Types are for onnxscript: what has none is a
-    tensor.
-    """
-    operators: Any = onnxscript.opset18
-
-    def number(value: float) -> Any:
-        return operators.Constant(value=onnxscript.ir.tensor(np.array(value, np.float64)))
-
-    def scalar_tensor(  # type: ignore[no-untyped-def]
-        s: float, dtype: int = 11, layout: str = "", device: str = "", pin_memory: bool = False
-    ):
-        return operators.Cast(number(s), to=dtype)
-
-    def clamp(x, min: float | None = None, max: float | None = None):  # type: ignore[no-untyped-def]
-        x = x if min is None else operators.Max(x, operators.CastLike(number(min), x))
-        return x if max is None else operators.Min(x, operators.CastLike(number(max), x))
-
-    def clamp_min(x, min: float):  # type: ignore[no-untyped-def]
-        return clamp(x, min)
-
-    aten = torch.ops.aten
-    return {
-        aten.erfc.default: _call("Erfc"),
-        aten.special_ndtri.default: _call("Ndtri"),
-        aten.scalar_tensor.default: scalar_tensor,
-        aten.clamp.default: clamp,
-        aten.clamp_min.default: clamp_min,
-    }
-
-
-def _call(name: str) -> Callable[..., Any]:
-    """A call of a function of ours, which is inlined afterwards."""
-    parameter = onnx.defs.OpSchema.FormalParameter
-    schema = onnx.defs.OpSchema(
-        name,
-        DOMAIN,
-        1,
-        inputs=[parameter("x", "T")],
-        outputs=[parameter("y", "T")],
-        type_constraints=[("T", ["tensor(double)"], "")],
-    )
-    operator: Any = onnxscript.values.Op(onnxscript.values.Opset(DOMAIN, 1), name, schema)
-
-    def call(x):  # type: ignore[no-untyped-def]
-        return operator(x)
-
-    return call
-
-
-class _Function:
-    """The nodes of a function of x, one after the other; numbers become constants."""
-
-    def __init__(self) -> None:
-        self.nodes: list[onnx.NodeProto] = []
-
-    def __call__(self, operator: str, *inputs: str | float, **attributes: Any) -> str:
-        names = [self._constant(one) if isinstance(one, float) else one for one in inputs]
-        output = f"v{len(self.nodes)}"
-        self.nodes.append(onnx.helper.make_node(operator, names, [output], **attributes))
-        return output
-
-    def _constant(self, number: float) -> str:
-        return self("Constant", value=onnx.numpy_helper.from_array(np.array(number, np.float64)))
-
-    def polynomial(self, x: str, coefficients: list[float]) -> str:
-        """By Horner's rule, lowest coefficient first."""
-        total = self._constant(coefficients[-1])
-        for coefficient in coefficients[-2::-1]:
-            total = self("Add", self("Mul", total, x), coefficient)
-        return total
-
-    def called(self, name: str) -> onnx.FunctionProto:
-        """The function, which returns the output of the last node."""
-        opsets = [onnx.helper.make_opsetid("", OPSET)]
-        outputs = list(self.nodes[-1].output)
-        return onnx.helper.make_function(DOMAIN, name, ["x"], outputs, self.nodes, opsets)
-
-
-def _coefficients(function: Callable[..., Any], degree: int) -> list[float]:
-    """Of the polynomial that has a function's values at the Chebyshev points of ±1."""
-    series: Any = chebyshev.chebinterpolate(function, degree)
-    coefficients: list[float] = chebyshev.cheb2poly(series).tolist()
-    return coefficients
-
-
-def _erfc() -> onnx.FunctionProto:
-    """erfc(x) to twelve digits, where it is small too (after Shepherd & Laframboise, 1981)."""
-    middle = 3.75
-
-    def scaled(position: Array) -> Array:
-        """(1 + 2x) exp(x²) erfc(x), for x ≥ 0, of (x − c)/(x + c)."""
-        size = middle * (1 + position) / (1 - position)
-        values: Array = (1 + 2 * size) * torch.special.erfcx(torch.from_numpy(size)).numpy()
-        return values
-
-    do = _Function()
-    size = do("Abs", "x")
-    position = do("Div", do("Sub", size, middle), do("Add", size, middle))
-    numerator = do.polynomial(position, _coefficients(scaled, 18))
-    ratio = do("Div", numerator, do("Add", do("Mul", size, 2.0), 1.0))
-    right = do("Mul", ratio, do("Exp", do("Neg", do("Mul", size, size))))
-    do("Where", do("Less", "x", 0.0), do("Sub", 2.0, right), right)
-    return do.called("Erfc")
-
-
-def _ndtri() -> onnx.FunctionProto:
-    """Quantiles of the normal distribution to eleven digits, for p from 1e-300."""
-    nearest, farthest = math.sqrt(2 * math.log(2)), math.sqrt(2 * math.log(1e300))
-    reach = (farthest - nearest) / (farthest + 4)
-
-    def scaled(position: Array) -> Array:
-        """Quantiles over r = √(−2 log p), for p ≤ ½, of (r − r₀)/(r + 4) brought to ±1."""
-        share = reach * (position + 1) / 2
-        radius = (nearest + 4 * share) / (1 - share)
-        quantile: Array = torch.special.ndtri(torch.from_numpy(np.exp(-(radius**2) / 2))).numpy()
-        return quantile / radius
-
-    do = _Function()
-    tail = do("Min", "x", do("Sub", 1.0, "x"))
-    radius = do("Sqrt", do("Mul", do("Log", tail), -2.0))
-    share = do("Div", do("Sub", radius, nearest), do("Add", radius, 4.0))
-    position = do("Sub", do("Mul", share, 2 / reach), 1.0)
-    left = do("Mul", radius, do.polynomial(position, _coefficients(scaled, 28)))
-    do("Where", do("Less", "x", 0.5), left, do("Neg", left))
-    return do.called("Ndtri")
-
-
 # -------------------------------------------------------------------------------- the file
 
 
@@ -380,29 +241,6 @@ def _metadata(estimator: Any, level: float) -> dict[str, str]:
     else:
         metadata |= {"kind": "classification", "classes": estimator.classes_.tolist()}
     return {name: json.dumps(value, allow_nan=False) for name, value in metadata.items()}
-
-
-@contextmanager
-def _replacing(path: Path) -> Iterator[Path]:
-    """An empty file beside a path, which takes its place if all goes well, and else disappears."""
-    if path.is_dir():
-        raise IsADirectoryError(f"{path} is a folder; name a file in it, such as model.onnx")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(".partial", f".{path.name}-", path.parent)
-    except OSError as error:
-        reason = f"cannot write into {path.parent}: {error.strerror}; choose another folder"
-        raise OSError(error.errno, reason) from error  # of the same kind
-    os.close(handle)
-    partial = Path(name)
-    try:
-        yield partial
-        partial.chmod(0o644)
-        to_disk(partial)
-        os.replace(partial, path)
-        to_disk(path.parent)
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 # ------------------------------------------------------------------------------- the check

@@ -1,0 +1,46 @@
+"""Files that are whole, or not there."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """An empty file beside a path, which takes its place if all goes well, and else disappears.
+
+    Whatever interrupts the writing, there is afterwards what was there, or all that is new.
+    """
+    if path.is_dir():
+        raise IsADirectoryError(f"{path} is a folder; name a file in it")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(prefix=f".{path.name[:100]}-", dir=path.parent)
+    except OSError as error:
+        reason = f"cannot write into {path.parent}: {error.strerror}; choose another folder"
+        raise OSError(error.errno, reason) from error  # of the same kind
+    os.close(handle)
+    partial = Path(name)
+    try:
+        yield partial
+        partial.chmod(0o644)
+        to_disk(partial)
+        partial.replace(path)
+        to_disk(path.parent)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def to_disk(path: Path) -> None:
+    """Wait until a file, or the names in a folder, have reached the disk."""
+    if os.name == "nt" and path.is_dir():
+        return  # folders cannot be opened there
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,25 @@
+"""Files that are whole, or not there."""
+
+import pytest
+
+from lastlayer.disk import replacing
+
+
+def test_written_files_appear_at_once_or_not_at_all(tmp_path):
+    path = tmp_path / "deep" / "x.txt"
+    with replacing(path) as partial:
+        partial.write_text("whole")
+        assert not path.exists()
+    assert path.read_text() == "whole"
+
+    def cut_short() -> None:
+        with replacing(path) as partial:
+            partial.write_text("half")
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        cut_short()
+    assert path.read_text() == "whole"
+    assert [entry.name for entry in path.parent.iterdir()] == ["x.txt"]
+    with pytest.raises(IsADirectoryError, match="is a folder"), replacing(tmp_path):
+        pass
