@@ -22,15 +22,18 @@ class Variational(Method):
     num_seeds: ClassVar[int] = 10  # paper, appendix D
 
     num_prediction_samples: int = 10  # paper, appendix D
+    # on Yacht as good as 3e-3 with half the batch, in a third of the time; 3e-2 is too noisy
+    learning_rate: float = 1e-2
     validate_every: int = 100  # paper, appendix D
-    patience: int | None = 500  # not in the paper; of at most 10,000 epochs
+    # not in the paper; on Yacht validation NLL rises up to epoch 1,000 before it falls again
+    patience: int | None = 3000
     weight_decay: float = 0.0  # weights have priors: N(0, 4/√n_in), paper, appendix D
 
     @classmethod
     def for_dataset(cls: type[AnyMethod], dataset: str, **changes: Any) -> AnyMethod:
-        """The paper's number of epochs, but on the largest data as time allows."""
-        epochs = 3000 if dataset == "power" else 10_000  # paper, appendix D: 10,000
-        return super().for_dataset(dataset, **{"epochs": epochs} | changes)
+        """The paper's number of epochs, but on the largest data as time allows; large batches."""
+        epochs = 1000 if dataset == "power" else 10_000  # paper, appendix D: 10,000
+        return super().for_dataset(dataset, **{"epochs": epochs, "batch_size": 256} | changes)
 
 
 @dataclass(frozen=True, kw_only=True)
