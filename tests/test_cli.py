@@ -298,6 +298,34 @@ def test_text_among_numbers_is_named_with_its_row(folder, tmp_path, capsys):
     assert listing(tmp_path) == ["new.csv"]
 
 
+def test_no_rows_are_no_predictions(folder, tmp_path, capsys):
+    table = new_rows(tmp_path, "town,size\n")
+    to = str(tmp_path / "out.csv")
+    assert "no rows" in failed(capsys, "predict", str(folder / "model"), table, "-o", to)
+    assert listing(tmp_path) == ["new.csv"]
+
+
+def test_names_with_brackets_are_shown_as_they_are(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    frame = houses(40).drop(columns="cheap").rename(columns={"price": "price [eur]"})
+    frame.to_csv("[new].csv", index=False)
+    command = ["fit", "[new].csv", "--target", "price [eur]", "--model", "[m]", *QUICK[:-1]]
+    assert run(command) == 0
+    shown = capsys.readouterr().err
+    assert "[new].csv: 40 rows" in shown
+    assert "regression of price [eur]: " in shown
+    assert "of price [eur] in its 90%" in shown
+    assert "[m] written" in shown
+
+
+def test_help_does_not_wait_for_what_it_does_not_need():
+    code = (
+        "import sys; from lastlayer.cli.app import run; run(['fit', '--help']); "
+        "assert not {'pyarrow', 'sklearn', 'torchmetrics'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+
+
 def test_a_missing_column_is_named(folder, tmp_path, capsys):
     table = new_rows(tmp_path, "town\nUlm\n")
     message = failed(capsys, "predict", str(folder / "model"), table)

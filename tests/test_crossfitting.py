@@ -161,6 +161,15 @@ def test_it_goes_on_as_long_as_that_helps_and_no_longer() -> None:
     assert search(flat | longer) == [(1.0, 2), (1.0, 4), (1.0, 8), (9.0, 8)]
 
 
+def test_progress_says_how_far_the_search_is(capsys: pytest.CaptureFixture[str]) -> None:
+    found = ll.crossfit(network, line(0), **OPTIONS | {"shortest": 4, "progress": True})
+    shown = capsys.readouterr().err
+    best = f"(held-out NLL so far {found.tried[0]['nll']:.4g})"
+    for part in ("try 1, epoch 1/4", f"try 2 {best}, epoch 1/8", "training on all data, epoch 1/"):
+        assert part in shown
+    assert "loss" not in shown
+
+
 def test_fewer_turns_hold_out_less() -> None:
     one = ll.crossfit(network, line(0), num_folds=2, turns=1, **OPTIONS | {"epochs": 2})
     assert settings(one) == [(30.0, 2)]

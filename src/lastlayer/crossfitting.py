@@ -186,7 +186,7 @@ def crossfit_many(
 
     def train(jobs: list[_Job], setting: Setting, name: str) -> Iterator[nn.Module]:
         models = [problem.new(tensors) for problem, tensors in jobs]
-        recorded = traces[name]
+        recorded, label = traces[name], _label(name, problems)
         name = f"{name}-{setting.weight_decay:g}-{setting.epochs}"
         fit_many(
             models,
@@ -195,6 +195,7 @@ def crossfit_many(
             epochs=setting.epochs,
             weight_decay=setting.weight_decay / len(jobs[0][1][0]),
             checkpoint=checkpoint and Path(checkpoint) / name,
+            label=label,
             traces=recorded,
             **defaults | options,
         )
@@ -226,6 +227,15 @@ def lengths(shortest: int, longest: int) -> list[int]:
     while found[0] // 2 >= shortest:
         found.insert(0, found[0] // 2)
     return found
+
+
+def _label(name: str, problems: Sequence[_Problem]) -> str:
+    """What a progress bar says: how far the search is, and how good the best found so far."""
+    if name == "whole":
+        return "training on all data"
+    tries = max(len(problem.tries) for problem in problems)
+    best = sum(problem.best.nll for problem in problems if problem.tries) / len(problems)
+    return f"try {tries + 1}" + (f" (held-out NLL so far {best:.4g})" if tries else "")
 
 
 @torch.no_grad()

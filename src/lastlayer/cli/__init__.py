@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 
 EXTRA = "pip install 'lastlayer[cli]'"
+LEVEL = 0.9  # of intervals
 
 
 def main() -> None:

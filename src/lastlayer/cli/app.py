@@ -1,4 +1,4 @@
-"""The commands."""
+"""The commands; each imports what it needs, so that help and mistakes are quick."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from enum import Enum
 from pathlib import Path
 from typing import Annotated, Any
 
-import pyarrow as pa
 import typer
 from rich.console import Console
 from rich.markup import escape
@@ -22,11 +21,7 @@ from tqdm import tqdm
 
 from .. import __version__
 from ..disk import replacing
-from ..sklearn import LastLayerClassifier, LastLayerRegressor, save
-from ..tables import Columns
-from .files import FileError, TableFile, Writer
-from .models import LEVEL, Model, infer_task, listed, split_target
-from .shown import columns_table, measures_table, new_levels_lines, scores_line
+from . import LEVEL
 
 app = typer.Typer(
     help="Predictions from tables that say how far to trust them.",
@@ -92,10 +87,16 @@ def fit(
     What columns hold is found out and shown: numbers, dates, categories; missing values are fine.
     How long to train, and how wrong predictions are, is learnt from rows held out in turns.
     """
+    from ..sklearn import LastLayerClassifier, LastLayerRegressor, save
+    from ..tables import Columns
+    from .files import TableFile
+    from .models import infer_task, split_target
+    from .shown import columns_table, scores_line
+
     console.quiet = quiet
     file = TableFile(train, _delimiter(delimiter))
+    file.require([target, *(ignore or []), *([weight] if weight else [])])
     table = file.read()
-    _check_columns(file, [target, *(ignore or []), *([weight] if weight else [])])
     started = time.monotonic()
     chosen, why = infer_task(table[target])
     if task is not Task.auto:
@@ -110,10 +111,10 @@ def fit(
         "random_state": seed,
         "verbose": not quiet and sys.stderr.isatty(),
     }
-    console.print(f"[bold]{train}[/bold]: {table.num_rows:,} rows, {table.num_columns} columns")
-    console.print(f"{chosen} of [bold]{target}[/bold]: {why}")
+    console.print(f"{_bold(train)}: {table.num_rows:,} rows, {table.num_columns} columns")
+    console.print(f"{chosen} of {_bold(target)}: {why}")
     if left_out:
-        console.print(f"{left_out:,} rows without {target} are left out")
+        console.print(f"{left_out:,} rows without {_bold(target)} are left out")
     estimator: Any = (
         LastLayerRegressor(**options)
         if chosen == "regression"
@@ -124,7 +125,7 @@ def fit(
     about = {"target": target, "file": train.name, "rows": rows.num_rows, "weight": weight}
     save(estimator, model, about)
     console.print(scores_line(estimator, target))
-    console.print(f"[bold]{model}[/bold] written in {time.monotonic() - started:.0f} s")
+    console.print(f"{_bold(model)} written in {time.monotonic() - started:.0f} s")
 
 
 @app.command()
@@ -145,6 +146,10 @@ def predict(
     Numbers get mean, standard deviation and an interval; classes their probabilities. A high
     ood_score means a row unlike those of training; `unusual` says above the threshold.
     """
+    from .files import TableFile, Writer, beside
+    from .models import Model
+    from .shown import new_levels_lines
+
     if not 0 < level < 1:
         raise typer.BadParameter(f"must lie between 0 and 1, as 0.9 does, not {level}")
     known, file = Model(model), TableFile(table, _delimiter(delimiter))
@@ -155,13 +160,13 @@ def predict(
             found = known.predictions(part, level)
             rows, unusual = rows + part.num_rows, unusual + sum(found["unusual"].to_pylist())
             if with_inputs:
-                found = _beside(part, found)
+                found = beside(part, found)
             writer.write(found)
             bar.update(part.num_rows)
         writer.close()
     for line in new_levels_lines(known.new_levels):
         console.print(line)
-    console.print(f"[bold]{to}[/bold]: {rows:,} rows, {unusual:,} of them unusual")
+    console.print(f"{_bold(to)}: {rows:,} rows, {unusual:,} of them unusual")
 
 
 @app.command()
@@ -172,6 +177,10 @@ def evaluate(
     delimiter: Delimiter = None,
 ) -> None:
     """Compare predictions with what happened, on rows that were not trained on."""
+    from .files import TableFile
+    from .models import Model
+    from .shown import measures_table, new_levels_lines
+
     known = Model(model)
     found = known.evaluate(TableFile(table, _delimiter(delimiter)))
     if as_json:
@@ -192,12 +201,16 @@ def report(
     delimiter: Delimiter = None,
 ) -> None:
     """Write a page about a model: calibration, intervals, unusual rows, effects of columns."""
+    import pyarrow as pa
+
     from ..report import write_report
+    from .files import TableFile
+    from .models import Model
 
     known, file = Model(model), TableFile(table, _delimiter(delimiter))
     rows = pa.concat_tables(known.parts(file))
     write_report(known.estimator, rows, known.target, to)
-    console.print(f"[bold]{to}[/bold] written; open it in a browser")
+    console.print(f"{_bold(to)} written; open it in a browser")
 
 
 @app.command()
@@ -210,9 +223,10 @@ def export(
     if not onnx:
         raise typer.BadParameter("say which format: --onnx")
     from ..onnx import export_onnx
+    from .models import Model
 
     differences = export_onnx(Model(model).estimator, to).differences
-    console.print(f"[bold]{to}[/bold] written; its outputs differ from torch's at most by")
+    console.print(f"{_bold(to)} written; its outputs differ from torch's at most by")
     for name, value in differences.items():
         console.print(f"  {name}  {value:.1e}")
 
@@ -240,6 +254,11 @@ def demo(
 # ---------------------------------------------------------------------------------- checked
 
 
+def _bold(name: str | Path) -> str:
+    """A name as it is, brackets included."""
+    return f"[bold]{escape(str(name))}[/bold]"
+
+
 def _delimiter(text: str | None) -> str | None:
     if text is None:
         return None
@@ -257,24 +276,6 @@ def _widths(text: str) -> tuple[int, ...]:
     if any(width < 1 for width in widths):
         raise typer.BadParameter(f"hidden layers are numbers with commas, as 50,50, not {text!r}")
     return widths
-
-
-def _check_columns(file: TableFile, names: Sequence[str]) -> None:
-    present = file.columns
-    for name in names:
-        if name in present:
-            continue
-        hint = ""
-        if len(present) == 1 and not file.parquet:
-            hint = f"; is {file.separator!r} its delimiter? Name another by --delimiter"
-        raise FileError(f"{file.path} has no column {name!r}; it has {listed(present)}{hint}")
-
-
-def _beside(inputs: pa.Table, found: pa.Table) -> pa.Table:
-    """Columns of both; those of predictions win."""
-    kept = [name for name in inputs.column_names if name not in found.column_names]
-    columns = {name: inputs[name] for name in kept}
-    return pa.table(columns | {name: found[name] for name in found.column_names})
 
 
 # --------------------------------------------------------------------------------- run safely

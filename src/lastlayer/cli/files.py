@@ -77,12 +77,21 @@ class TableFile:
 
         return max(DELIMITERS, key=regular)
 
+    def require(self, names: list[str]) -> None:
+        """Raise if the file lacks one of these columns."""
+        for name in names:
+            if name in self.columns:
+                continue
+            hint = ""
+            if len(self.columns) == 1 and not self.parquet:
+                hint = f"; is {self.separator!r} its delimiter? Name another by --delimiter"
+            raise FileError(
+                f"{self.path} has no column {name!r}; it has {listed(self.columns)}{hint}"
+            )
+
     def read(self) -> pa.Table:
         """All of it; whether a column of a CSV file holds numbers or dates is found out."""
-        parts = [part for part in self._tables() if part.num_rows]
-        if not parts:
-            raise FileError(f"{self.path} has a header, but no rows")
-        table = pa.concat_tables(parts)
+        table = pa.concat_tables(self._tables())
         if self.parquet:
             return table
         columns = [_found_out(column, self._commas) for column in table.columns]
@@ -96,14 +105,15 @@ class TableFile:
         """
         start = 1
         for table in self._tables():
-            if not self.parquet:
-                columns = {
-                    name: self._as_kind(column, name, kinds.get(name, "category"), start)
-                    for name, column in zip(table.column_names, table.columns, strict=True)
-                }
-                start += table.num_rows
-                table = pa.table(columns)
-            yield table
+            if self.parquet:
+                yield table
+                continue
+            columns = {
+                name: self._as_kind(column, name, kinds.get(name, "category"), start)
+                for name, column in zip(table.column_names, table.columns, strict=True)
+            }
+            yield pa.table(columns)
+            start += table.num_rows
 
     def _as_kind(self, texts: Any, name: str, kind: str, start: int) -> Any:
         """A column of a kind, or an error that names the first value that is not."""
@@ -129,10 +139,16 @@ class TableFile:
         return self.separator != ","
 
     def _tables(self) -> Iterator[pa.Table]:
-        """The rows as they are written: of a CSV file as text."""
+        """The rows as they are written, of a CSV file as text; at least one."""
+        batch = None
+        for batch in self._batches():
+            yield pa.Table.from_batches([batch])
+        if batch is None:
+            raise FileError(f"{self.path} has a header, but no rows")
+
+    def _batches(self) -> Iterator[pa.RecordBatch]:
         if self.parquet:
-            for batch in self._parquet_file().iter_batches(ROWS_TOGETHER):
-                yield pa.Table.from_batches([batch])
+            yield from self._parquet_file().iter_batches(ROWS_TOGETHER)
             return
         names = self.columns
         options = {
@@ -147,7 +163,7 @@ class TableFile:
         try:
             for batch in pa.csv.open_csv(self.path, **options):
                 for start in range(0, batch.num_rows, ROWS_TOGETHER):
-                    yield pa.Table.from_batches([batch.slice(start, ROWS_TOGETHER)])
+                    yield batch.slice(start, ROWS_TOGETHER)
         except pa.ArrowInvalid as error:
             raise FileError(self._explained(str(error).splitlines()[0])) from error
 
@@ -209,6 +225,19 @@ def _truths(texts: Any, _: bool) -> Any:
 
 def _dates(texts: Any, _: bool) -> Any:
     return _cast(texts, pa.timestamp("us"))
+
+
+def beside(inputs: pa.Table, found: pa.Table) -> pa.Table:
+    """Columns of both; those found win."""
+    kept = [name for name in inputs.column_names if name not in found.column_names]
+    columns = {name: inputs[name] for name in kept}
+    return pa.table(columns | {name: found[name] for name in found.column_names})
+
+
+def listed(names: list[str], most: int = 12) -> str:
+    """Names for a message."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(map(repr, names[:most])) + more
 
 
 class Writer:

@@ -15,9 +15,8 @@ from ..metrics import ClassificationMetrics, RegressionMetrics
 from ..sklearn import load
 from ..sklearn.folder import describe
 from ..tables import TableModel, over_rows
-from .files import FileError, TableFile
-
-LEVEL = 0.9
+from . import LEVEL
+from .files import FileError, TableFile, listed
 
 
 def infer_task(target: Any) -> tuple[str, str]:
@@ -172,9 +171,3 @@ class Model:
                 "leave those rows out"
             )
         return torch.from_numpy(np.searchsorted(classes, known))
-
-
-def listed(names: list[str], most: int = 12) -> str:
-    """Names for a message."""
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(map(repr, names[:most])) + more

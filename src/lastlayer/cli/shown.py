@@ -60,7 +60,7 @@ def scores_line(estimator: Any, target: str) -> str:
     if "rmse" in scores:
         return (
             f"on rows held out: error ±{scores['rmse']:.3g} (R² {scores['r2']:.2f}), and "
-            f"{scores['coverage_0.9']:.0%} of {target} in its 90% interval"
+            f"{scores['coverage_0.9']:.0%} of {escape(target)} in its 90% interval"
         )
     return f"on rows held out: {scores['accuracy']:.1%} right, NLL {scores['nll']:.3g}"
 

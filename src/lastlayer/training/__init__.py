@@ -135,8 +135,10 @@ def fit_many(
         seeds: one for each model; 0, 1, 2 and so on.
         options: those of `fit`. The optimiser must work on each number by itself, as SGD, Adam
             and AdamW do, and Adafactor does not, or know of `stacked` groups, as SOAP does.
-            Another is `traces`, a dict that keeps what takes time to record of a step, for more
-            calls with models that differ from these in nothing but their tensors.
+            Two more are for calls that are parts of something larger: `label`, what the progress
+            bar says instead of losses, and then it vanishes at the end; and `traces`, a dict that
+            keeps what takes time to record of a step, for more calls with models that differ from
+            these in nothing but their tensors.
 
     Returns:
         What happened in each epoch, for each model.

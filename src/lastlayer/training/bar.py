@@ -23,16 +23,25 @@ class Bar:
         per_epoch: examples of an epoch, if known.
         phase: 0, or 1 for retraining.
         hidden: whether not to show it; None for where there is no terminal.
+        label: what to say instead of losses; such a bar vanishes at its end.
     """
 
     def __init__(
-        self, running: Sequence[Trainee], per_epoch: int | None, phase: int, hidden: bool | None
+        self,
+        running: Sequence[Trainee],
+        per_epoch: int | None,
+        phase: int,
+        *,
+        hidden: bool | None,
+        label: str = "",
     ) -> None:
-        self.what = ("epoch", "retraining, epoch")[phase]
+        self.label = label
+        self.what = (f"{label}, " if label else "") + ("epoch", "retraining, epoch")[phase]
         self.epochs = max((trainee.epochs for trainee in running), default=0)
         done = max((len(trainee.history) for trainee in running), default=0)
         self.shown: dict[str, float] = {}
         self.next_look = 0.0
+        measures = "{remaining} left" if label else "{rate_fmt} {remaining} left{postfix}"
         self.bar: Any = tqdm(
             desc=f"{self.what} {done + 1}/{self.epochs}",
             total=per_epoch and per_epoch * self.epochs,
@@ -40,8 +49,9 @@ class Bar:
             unit="ex",
             unit_scale=True,
             dynamic_ncols=True,
-            bar_format="{desc} {bar:10} {rate_fmt} {remaining} left{postfix}",
+            bar_format=f"{{desc}} {{bar:10}} {measures}",
             disable=hidden,
+            leave=not label,
         )
 
     def __enter__(self) -> Bar:
@@ -67,5 +77,7 @@ class Bar:
         self._show({name: sum(row[name] for row in rows) / len(rows) for name in rows[0]})
 
     def _show(self, values: dict[str, float]) -> None:
+        if self.label:
+            return
         self.shown |= {label: values[name] for name, label in PARTS.items() if name in values}
         self.bar.set_postfix({label: f"{value:.4g}" for label, value in self.shown.items()})

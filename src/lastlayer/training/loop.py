@@ -151,7 +151,14 @@ class Loop:
     def _train(self, engine: Engine, phase: int) -> None:
         validated = self.has_validation and phase == 0
         engine.release([at for at in engine.active if self.trainees[at].failed])
-        with Bar(self._running(engine), engine.examples_per_epoch, phase, self._hidden()) as bar:
+        shown = Bar(
+            self._running(engine),
+            engine.examples_per_epoch,
+            phase,
+            hidden=self._hidden(),
+            label=self.options.label,
+        )
+        with shown as bar:
             while engine.active:
                 number = len(self._running(engine)[0].history) + 1
                 rows = engine.epoch(number, self.options.epochs, bar.step)

@@ -68,7 +68,8 @@ class Options:
     checkpoint: str | Path | None = None
     checkpoint_every: int = 1
     progress: bool | None = None
-    traces: dict[Any, Any] | None = None  # of `fit_many` alone
+    label: str = ""  # these two are of `fit_many` alone
+    traces: dict[Any, Any] | None = None
 
     def __post_init__(self) -> None:
         for name in ("epochs", "batch_size", "validate_every", "checkpoint_every"):
