@@ -22,6 +22,7 @@ from lastlayer.predictive import (
     GenerativePredictive,
     MultivariateGaussianPredictive,
     mix,
+    mixture,
 )
 
 from .reference import assert_within_standard_errors
@@ -154,6 +155,27 @@ def test_an_interval_leaves_as_much_on_either_side(
     assert_close(cdf(lower), tail)
     assert_close(1 - cdf(upper), tail, rtol=1e-7, atol=1e-12)
     assert_close(predictive.cdf(upper), cdf(upper))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("steps", [2, mixture.NEWTON_STEPS])
+def test_fast_and_sure_quantiles_are_the_same(
+    dtype: torch.dtype,
+    steps: int,
+    generator: torch.Generator,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(mixture, "NEWTON_STEPS", steps)
+    mean = 3 * torch.randn(4000, S, K, generator=generator).to(dtype)
+    stddev = torch.randn(4000, S, K, generator=generator).exp().to(dtype)
+    mean[0], stddev[0] = torch.arange(S, dtype=dtype)[:, None].expand(S, K), 1e-3  # plateaus
+    for mass in (1e-9, 0.05, 0.45):
+        fast, found = mixture._by_newton(mean, stddev, mass)
+        assert found.double().mean() > 0.9 if steps > 2 else not found.all()
+        sure = mixture._by_bisection(mean, stddev, mass)
+        tolerance = 20 * torch.finfo(dtype).eps * (mean.abs() + stddev).amax(-2)
+        assert ((fast - sure).abs() <= tolerance)[found].all()
+        assert ((mixture._quantile(mean, stddev, mass) - sure).abs() <= tolerance).all()
 
 
 def test_an_interval_is_finite_and_as_precise_in_single_precision(

@@ -20,6 +20,8 @@ from ._base import Predictive, as_shape
 from .classes import DiscriminativePredictive, GenerativePredictive, _Classes
 from .gaussian import GaussianPredictive, MultivariateGaussianPredictive
 
+NEWTON_STEPS = 12  # that few need more of, if modes are far apart
+
 
 def mix(components: Predictive) -> GaussianMixturePredictive | ClassMixturePredictive:
     """The equal mixture over the last batch dimension of a predictive.
@@ -274,12 +276,54 @@ def _mass_below(value: Tensor, mean: Tensor, stddev: Tensor) -> Tensor:
 
 
 def _quantile(mean: Tensor, stddev: Tensor, mass: float) -> Tensor:
-    """The value with so much probability below, (*batch, K), by bisection."""
-    score = torch.special.ndtri(torch.tensor(mass, dtype=torch.float64, device="cpu"))
-    ends = mean + score * stddev  # a number: does not change the dtype
-    lower, upper = ends.amin(-2), ends.amax(-2)  # no component has it outside of these
-    for _ in range(round(1 - math.log2(torch.finfo(mean.dtype).eps))):  # as many as have digits
+    """The value with so much probability below, (*batch, K)."""
+    if not _has_values(mean):
+        return _by_bisection(mean, stddev, mass)
+    value, found = _by_newton(mean, stddev, mass)
+    if not found.all():
+        rest = ~found  # of these (S, number)
+        value[rest] = _by_bisection(mean.mT[rest].mT, stddev.expand_as(mean).mT[rest].mT, mass)
+    return value
+
+
+def _by_newton(mean: Tensor, stddev: Tensor, mass: float) -> tuple[Tensor, Tensor]:
+    """The quantile in a few steps on the logarithm of the mass, and where these were enough."""
+    lower, upper = _ends(mean, stddev, mass)
+    # a step so small leaves an error in proportion to its square
+    small = torch.finfo(mean.dtype).eps ** 0.5 * stddev.amin(-2)
+    value = lower + 0.5 * (upper - lower)
+    found = torch.zeros_like(value, dtype=torch.bool)
+    for _ in range(NEWTON_STEPS):
+        scores = (value.unsqueeze(-2) - mean) / stddev
+        density = ((-0.5 * scores.square()).exp() / stddev).mean(-2) / math.sqrt(2 * math.pi)
+        below = _mass_below(value, mean, stddev)
+        step = (math.log(mass) - below.log()) * below / density
+        value, last = (value + step).clamp(lower, upper), value
+        found = (value - last).abs() <= small
+        if found.all():
+            break
+    return value, found
+
+
+def _by_bisection(mean: Tensor, stddev: Tensor, mass: float) -> Tensor:
+    """The quantile for sure, in as many steps as there are digits."""
+    lower, upper = _ends(mean, stddev, mass)
+    for _ in range(round(1 - math.log2(torch.finfo(mean.dtype).eps))):
         middle = lower + 0.5 * (upper - lower)
         below = _mass_below(middle, mean, stddev) < mass
         lower, upper = middle.where(below, lower), upper.where(below, middle)
     return lower + 0.5 * (upper - lower)
+
+
+def _ends(mean: Tensor, stddev: Tensor, mass: float) -> tuple[Tensor, Tensor]:
+    """What the quantile lies between: the lowest and the highest of the components."""
+    score = torch.special.ndtri(torch.tensor(mass, dtype=torch.float64, device="cpu"))
+    ends = mean + score * stddev  # a number: does not change the dtype
+    return ends.amin(-2), ends.amax(-2)
+
+
+def _has_values(tensor: Tensor) -> bool:
+    """Whether what to do may depend on the values: not in a graph, nor under `vmap`."""
+    if torch.compiler.is_compiling():
+        return False
+    return not torch._C._functorch.is_functorch_wrapped_tensor(tensor)
