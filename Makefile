@@ -40,8 +40,9 @@ lint: $(VENV)/installed ## check format, lint and types
 	$(PYTHON) -m ruff check .
 	$(PYTHON) -m mypy
 
-bench: $(VENV)/installed-peers ## measure speed and memory beside nn.Linear and the vbll package
+bench: $(VENV)/installed-peers ## measure speed and memory, and estimators for tables, beside peers
 	$(PYTHON) benchmarks/heads.py
+	$(PYTHON) benchmarks/estimators.py
 
 clean: ## remove .venv, caches and generated files
 	rm -rf $(VENV) build dist demo-output choosing-output .pytest_cache .mypy_cache .ruff_cache

@@ -17,6 +17,7 @@ import sys
 import time
 import warnings
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -72,8 +73,8 @@ def load(name: str) -> tuple[Any, Any]:
 # Each returns mean and standard deviation of the test targets; ours also the predictive.
 
 
-def ours(train: Any, target: Any, test: Any, seed: int) -> tuple[Any, Any, Any]:
-    model = LastLayerRegressor(random_state=seed).fit(train, target)
+def ours(train: Any, target: Any, test: Any, seed: int, **options: Any) -> tuple[Any, Any, Any]:
+    model = LastLayerRegressor(random_state=seed, **options).fit(train, target)
     return *model.predict(test, return_std=True), model.predict_dist(test)
 
 
@@ -120,24 +121,26 @@ METHODS: dict[str, Callable[..., tuple[Any, Any, Any]]] = {
 }
 
 
-def measured(method: str, data: tuple[Any, Any], seed: int) -> dict[str, float]:
+def measured(
+    method: Callable[..., tuple[Any, Any, Any]], data: tuple[Any, Any], seed: int
+) -> dict[str, float]:
     """How good one method is on one split."""
     train, test, target, known = train_test_split(*data, test_size=0.2, random_state=seed)
     known = np.asarray(known, float)
     start = time.process_time()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # bounds of kernels, and others' own business
-        mean, stddev, predictive = METHODS[method](train, target, test, seed)
+        mean, stddev, predictive = method(train, target, test, seed)
     seconds = time.process_time() - start
     if predictive is None:
         mean, stddev = (np.asarray(part, float) for part in (mean, stddev))
         half = norm.ppf((1 + LEVEL) / 2) * stddev
         lower, upper = mean - half, mean + half
         nll = -norm.logpdf(known, mean, stddev).mean()
-        tensors = (torch.from_numpy(part) for part in (mean, stddev, known))
+        tensors = (torch.tensor(part) for part in (mean, stddev, known))
         crps = gaussian_crps(*tensors).mean().item()
     else:
-        column = torch.from_numpy(known)[:, None]
+        column = torch.tensor(known)[:, None]
         nll = -predictive.log_prob(column).mean().item()
         lower, upper = (end[:, 0].numpy() for end in predictive.interval(LEVEL))
         crps = predictive_crps(predictive, column).mean().item()
@@ -159,8 +162,12 @@ def main() -> None:
     parser.add_argument("--tables", default=",".join(names), help="with commas (default: all)")
     parser.add_argument("--methods", default=",".join(METHODS), help="with commas (default: all)")
     parser.add_argument("--splits", type=int, default=5, help="random splits (default: 5)")
+    parser.add_argument("--quick", action="store_true", help="hardly train ours, to try the script")
     parser.add_argument("--json", type=Path, help="where to write the record")
     arguments = parser.parse_args()
+    methods = METHODS | (
+        {"LastLayerRegressor": partial(ours, max_epochs=8)} if arguments.quick else {}
+    )
     torch.set_num_threads(1)
     runs: list[Row] = []
     jobs = [
@@ -173,7 +180,7 @@ def main() -> None:
         progress(f"{table}, split {seed}, {method}")
         data = load(table)
         row = {"table": table, "rows": len(data[1]), "method": method, "split": seed}
-        runs.append(row | measured(method, data, seed))
+        runs.append(row | measured(methods[method], data, seed))
     summary = []
     for table in arguments.tables.split(","):
         for method in arguments.methods.split(","):

@@ -54,7 +54,7 @@ def environment() -> Row:
         "system": platform.platform(),
         "python": platform.python_version(),
         "torch": torch.__version__,
-        "vbll": _version("vbll"),
+        **{name: _version(name) for name in ("vbll", "scikit-learn", "ngboost")},
         "lastlayer": ll.__version__,
     }
 

@@ -37,10 +37,10 @@ def number(value: float) -> str:
     return f"{value:.0f}" if value >= 20 else f"{value:.2g}" if value < 10 else f"{value:.1f}"
 
 
-def provenance(record: dict[str, Any]) -> str:
+def provenance(record: dict[str, Any], *peers: str) -> str:
     about = record["environment"]
     parts = [about["cpu"], f"torch {about['torch']}"]
-    parts += [f"vbll {about['vbll']}"] if about.get("vbll") else []
+    parts += [f"{peer} {about[peer]}" for peer in peers or ("vbll",) if about.get(peer)]
     return f"Measured {about['time'][:10]} on {', '.join(parts)}."
 
 
@@ -252,9 +252,60 @@ def uci() -> str:
     return table(names, rows)
 
 
+ESTIMATOR_METRICS = {
+    "rmse": "RMSE",
+    "crps": "CRPS",
+    "width": "width of 90 % intervals",
+    "seconds": "seconds of processor time",
+}
+
+
+def estimators() -> str:
+    """Estimators with default settings on tables: NLL, the best in bold, and coverage."""
+
+    def cells(rows: list[dict[str, Any]]) -> list[str]:
+        shares = [f"({100 * row['coverage']:.0f} %)" for row in rows]
+        return [f"{nll} {share}" for nll, share in zip(best(rows, "nll"), shares, strict=True)]
+
+    return by_table(cells, "")
+
+
+def estimators_by(metric: str) -> str:
+    """Estimators with default settings on tables: one metric, the best in bold."""
+    return by_table(partial(best, metric=metric), ESTIMATOR_METRICS[metric])
+
+
+def by_table(cells: Callable[[list[dict[str, Any]]], list[str]], corner: str) -> str:
+    """A line for each table, from the rows of all methods on it."""
+    record = json.loads((RESULTS / "estimators.json").read_text())
+    rows = record["sections"]["summary"]
+    methods = list(dict.fromkeys(row["method"] for row in rows))
+    lines = []
+    for _, group in itertools.groupby(rows, key=lambda row: row["table"]):
+        found = list(group)
+        lines.append([f"{found[0]['table']}, {found[0]['rows']:,} rows", *cells(found)])
+    about = f"Means over {record['config']['splits']} random splits."
+    names = [corner, *(f"`{method}`" for method in methods)]
+    return f"{table(names, lines)}\n\n{about} {provenance(record, 'scikit-learn', 'ngboost')}"
+
+
+def best(rows: list[dict[str, Any]], metric: str) -> list[str]:
+    """Numbers with three digits, NLL with two decimals; the lowest in bold."""
+    values = [row[metric] for row in rows]
+    texts = [
+        f"{v:.2f}" if metric == "nll" else f"{v:,.0f}" if v >= 1000 else f"{v:.3g}" for v in values
+    ]
+    lowest = texts[values.index(min(values))]
+    return [f"**{text}**" if text == lowest else text for text in texts]
+
+
 Tables = dict[str, Callable[[], str]]
 TABLES: dict[Path, Tables] = {
-    ROOT / "README.md": {"heads": heads, "uci": uci},
+    ROOT / "README.md": {
+        "heads": heads,
+        "uci": uci,
+        "estimators": estimators,
+    },
     ROOT / "docs" / "performance.md": {
         "targets": partial(section, "targets"),
         "memory": partial(section, "memory"),
@@ -284,6 +335,9 @@ TABLES: dict[Path, Tables] = {
         "noise": partial(
             choices, "prior", "prior of the noise", NLL, DIFFERENCE, COVERAGE, NOISE, only="noise"
         ),
+    },
+    ROOT / "docs" / "tables.md": {
+        metric: partial(estimators_by, metric) for metric in ESTIMATOR_METRICS
     },
     ROOT / "docs" / "using.md": {"seeds": seeds, "posttrain": passes},
     ROOT / "docs" / "decisions" / "0005-quadrature-for-the-mean-softmax.md": {"softmax": softmax},

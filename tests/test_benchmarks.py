@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import lastlayer as ll
-from benchmarks import heads, posttrain, seeds, softmax, tables
+from benchmarks import estimators, heads, posttrain, seeds, softmax, tables
 from benchmarks.wide_resnet import WideResNet
 
 
@@ -53,6 +53,22 @@ def test_posttraining_benchmark_counts_passes(
     posttrain.main()
     rows = json.loads(record.read_text())["sections"]["passes"]
     assert all(1 <= row["passes, ours"] <= 50 for row in rows)
+
+
+def test_estimator_benchmark_measures_all_alike(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = tmp_path / "estimators.json"
+    methods = ["LastLayerRegressor", "GaussianProcessRegressor", "BayesianRidge"]
+    arguments = ["--quick", "--tables", "Diabetes", "--splits", "1", "--json", str(record)]
+    monkeypatch.setattr("sys.argv", ["estimators.py", "--methods", ",".join(methods), *arguments])
+    estimators.main()
+    rows = json.loads(record.read_text())["sections"]["summary"]
+    assert [row["method"] for row in rows] == methods
+    for row in rows:  # without any inputs NLL is 5.75 and RMSE 77
+        assert 5 < row["nll"] < 5.7
+        assert 0.8 < row["coverage"] <= 1
+        assert row["crps"] < row["rmse"] < 70
 
 
 def test_wide_resnet_28_10_takes_a_step_with_a_head() -> None:

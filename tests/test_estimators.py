@@ -161,6 +161,15 @@ def test_early_stopping_tries_lengths_and_takes_the_best(regression):
     assert model.num_epochs_ in tried
 
 
+@pytest.mark.parametrize(("many", "epochs"), [(100, 12), (50, 6), (1, 1)])
+def test_training_of_many_rows_is_no_longer(regression, monkeypatch, many, epochs):
+    monkeypatch.setattr("lastlayer.sklearn._base.MOST_EPOCHS", 12)
+    monkeypatch.setattr("lastlayer.sklearn._base.MANY_ROWS", many)
+    X, y = regression
+    model = LastLayerRegressor(**QUICK | {"max_epochs": "auto"}).fit(X[:100], y[:100])
+    assert model.num_epochs_ == epochs
+
+
 def test_no_hidden_layer_is_linear_regression():
     generator = np.random.default_rng(0)
     X = generator.standard_normal((200, 3))

@@ -14,10 +14,10 @@ from .ours import Ours
 
 @dataclass(frozen=True, kw_only=True)
 class Variant(Ours):
-    """On four data sets and half of the seeds, to save time."""
+    """On the three data sets that take the least time, and a quarter of the seeds."""
 
-    num_seeds: ClassVar[int] = 10
-    datasets: ClassVar[tuple[str, ...]] = ("boston", "concrete", "energy", "yacht")
+    num_seeds: ClassVar[int] = 5
+    datasets: ClassVar[tuple[str, ...]] = ("boston", "wine", "yacht")
 
 
 @dataclass(frozen=True, kw_only=True)

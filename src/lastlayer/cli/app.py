@@ -77,7 +77,12 @@ def fit(
     hidden_layers: Annotated[
         str, typer.Option(help="Widths of the network, with commas.")
     ] = "50,50",
-    max_epochs: Annotated[int, typer.Option(min=1, help="Passes over the data, at most.")] = 1024,
+    max_epochs: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="Passes over the data, at most. [default: 1024, fewer of many rows]"
+        ),
+    ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Of random numbers.")] = 0,
     delimiter: Delimiter = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="Show nothing but errors.")] = False,
@@ -107,7 +112,7 @@ def fit(
         counts, rows = rows[weight].to_numpy(), rows.drop_columns([weight])
     options: dict[str, Any] = {
         "hidden_layers": _widths(hidden_layers),
-        "max_epochs": max_epochs,
+        "max_epochs": max_epochs or "auto",
         "random_state": seed,
         "verbose": not quiet and sys.stderr.isatty(),
     }

@@ -42,6 +42,8 @@ AnyEstimator = TypeVar("AnyEstimator", bound="LastLayerEstimator")
 
 MOST_TOGETHER = 1024  # rows in a step of training
 FEWEST_STEPS = 64  # of the shortest training
+MOST_EPOCHS = 1024  # of the longest,
+MANY_ROWS = 8192  # of more rows in proportion fewer, so that steps are not more
 
 
 class LastLayerEstimator(BaseEstimator, ABC):  # type: ignore[misc]
@@ -55,7 +57,7 @@ class LastLayerEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         self,
         hidden_layers: tuple[int, ...] = (50, 50),
         *,
-        max_epochs: int = 1024,
+        max_epochs: int | str = "auto",
         early_stopping: bool = True,
         num_folds: int = 5,
         batch_size: int | str = "auto",
@@ -200,7 +202,11 @@ class LastLayerEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         check_count("num_folds", self.num_folds, 2)
         size: Any = min(count, MOST_TOGETHER) if self.batch_size == "auto" else self.batch_size
         check_count("batch_size", size)
-        shortest = min(self.max_epochs, max(1, FEWEST_STEPS * size // count))
+        longest: Any = self.max_epochs
+        if longest == "auto":
+            longest = max(1, min(MOST_EPOCHS, MOST_EPOCHS * MANY_ROWS // count))
+        check_count("max_epochs", longest)
+        shortest = min(longest, max(1, FEWEST_STEPS * size // count))
 
         def make(train: tuple[Tensor, ...]) -> nn.Module:
             share = len(train[0]) / count
@@ -211,8 +217,8 @@ class LastLayerEstimator(BaseEstimator, ABC):  # type: ignore[misc]
             data,
             seed=int(check_random_state(self.random_state).randint(2**31 - 1)),
             num_folds=min(self.num_folds, count),
-            epochs=self.max_epochs,
-            shortest=shortest if self.early_stopping else self.max_epochs,
+            epochs=longest,
+            shortest=shortest if self.early_stopping else longest,
             scaling=self._scaling,
             weight_decays=self.weight_decays,
             batch_size=size,

@@ -45,7 +45,8 @@ class LastLayerClassifier(ClassifierMixin, LastLayerEstimator):  # type: ignore[
         head: "discriminative", a Bayesian softmax, or "generative", a Gaussian density for each
             class, which learns from more rows by `partial_fit`.
         hidden_layers: widths of the network; () is Bayesian logistic regression.
-        max_epochs: passes over the data in the longest training.
+        max_epochs: passes over the data in the longest training; "auto" is 1024, or fewer in
+            proportion if there are more than 8192 rows.
         early_stopping: whether fewer are tried first, and twice as many while that helps.
         num_folds: in how many parts the data take turns in being held out.
         batch_size: rows per step; "auto" is all of them, but at most 1024.
@@ -75,7 +76,7 @@ class LastLayerClassifier(ClassifierMixin, LastLayerEstimator):  # type: ignore[
         head: str = "discriminative",
         hidden_layers: tuple[int, ...] = (50, 50),
         *,
-        max_epochs: int = 1024,
+        max_epochs: int | str = "auto",
         early_stopping: bool = True,
         num_folds: int = 5,
         batch_size: int | str = "auto",

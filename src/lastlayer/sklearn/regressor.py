@@ -29,7 +29,8 @@ class LastLayerRegressor(RegressorMixin, LastLayerEstimator):  # type: ignore[mi
 
     Args:
         hidden_layers: widths of the network; () is Bayesian linear regression.
-        max_epochs: passes over the data in the longest training.
+        max_epochs: passes over the data in the longest training; "auto" is 1024, or fewer in
+            proportion if there are more than 8192 rows.
         early_stopping: whether fewer are tried first, and twice as many while that helps.
         num_folds: in how many parts the data take turns in being held out.
         batch_size: rows per step; "auto" is all of them, but at most 1024.
