@@ -249,7 +249,7 @@ def test_a_missing_target_names_what_there_is(folder, capsys, tmp_path):
         ("a,price\n1,\n2,\n", "no row has a value of 'price'"),
         ("a,a,price\n1,2,3\n", "2 columns named 'a'"),
         ("a,price\n1,5\n1,6\n", "no column to learn from: 'a' is always the same"),
-        ("a,price\n1,2\n", "'a' is always the same"),
+        ("a,price\n1,2\n", "the target is always 2: there is nothing to predict"),
         (" \n\n", "nothing but white space"),
         ("a,price\n1,inf\n2,inf\n", "no row has a value of 'price'"),
         ("a,price\ninf,1\n2,3\n3,4\n", "'a' holds infinity"),
@@ -324,6 +324,136 @@ def test_help_does_not_wait_for_what_it_does_not_need():
         "assert not {'pyarrow', 'sklearn', 'torchmetrics'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+
+
+def test_every_kind_of_column_is_read_again_as_it_was(tmp_path, capsys):
+    """Truth values, numbers, dates with and without a zone, and text with blanks around it."""
+    random = np.random.default_rng(0)
+    size = random.uniform(20, 200, 60)
+    frame = pd.DataFrame(
+        {
+            "new": random.random(60) < 0.5,
+            "size": size,
+            "day": [f"2024-03-{1 + at % 28:02d}" for at in range(60)],
+            "moment": [f"2024-03-01T{at % 24:02d}:00:00Z" for at in range(60)],
+            "town": random.choice(["Ulm", " Ulm", "Bonn ", "NA", " NA"], 60),
+            "price": 3 * size,
+        }
+    )
+    table, model = str(tmp_path / "train.csv"), str(tmp_path / "model")
+    frame.to_csv(table, index=False)
+    assert run(["fit", table, "--target", "price", "--model", model, *QUICK]) == 0
+    columns = {column.name: column for column in Model(Path(model)).estimator.columns_.columns}
+    kinds = {"new": "number", "size": "number", "day": "date", "moment": "date", "town": "category"}
+    assert {name: column.kind for name, column in columns.items()} == kinds
+    assert sorted(columns["town"].levels) == ["Bonn", "Ulm"]
+    assert run(["evaluate", model, table, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["rows"] == 60
+
+
+@pytest.mark.parametrize(
+    ("values", "classes"),
+    [
+        ((True, False), ["false", "true"]),
+        (("1.0", "0.0"), ["0", "1"]),
+        (("1000001", "1000002"), ["1000001", "1000002"]),
+        (("0.1234567", "0.1234568"), ["0.1234567", "0.1234568"]),
+        (("yes", "no "), ["no", "yes"]),
+    ],
+)
+def test_classes_are_the_same_in_training_and_after(tmp_path, capsys, values, classes):
+    frame = houses(60)[["town", "size"]]
+    frame["flag"] = np.where(frame["size"] > 100, *values)
+    frame = frame.dropna()
+    table, model = str(tmp_path / "train.csv"), str(tmp_path / "model")
+    frame.to_csv(table, index=False)
+    assert run(["fit", table, "--target", "flag", "--model", model, *QUICK]) == 0
+    assert load(model).classes_.tolist() == classes
+    assert run(["evaluate", model, table, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["accuracy"] > 0.7
+    page = tmp_path / "report.html"
+    assert run(["report", model, table, "-o", str(page)]) == 0
+    assert "have no known" not in page.read_text()
+
+
+def test_decimals_are_numbers_and_nan_is_missing(tmp_path):
+    price = pa.array([1, 2, 3, None], pa.float64()).cast(pa.decimal128(10, 2))
+    assert infer_task(pa.chunked_array([price]))[0] == "regression"
+    flags = pa.chunked_array([pa.array([0.0, 1.0, float("nan"), 1.0])])
+    assert infer_task(flags) == ("classification", "two values")
+
+
+def test_an_index_of_pandas_is_no_column(tmp_path):
+    houses(20).sample(frac=1, random_state=0).to_parquet(tmp_path / "x.parquet")
+    file = TableFile(tmp_path / "x.parquet")
+    assert file.columns == ["town", "size", "price", "cheap"]
+    assert file.read().column_names == file.columns
+
+
+def test_headers_are_long_span_lines_and_follow_empty_ones(tmp_path):
+    names = [f"a_long_name_of_a_column_{at:06d}" for at in range(4000)]
+    path = tmp_path / "wide.csv"
+    path.write_text(",".join(names) + "\n" + ",".join(["1"] * 4000) + "\n")
+    assert TableFile(path).columns == names
+    path.write_text('\n"x\nfeet",y\n1,2\n')
+    assert TableFile(path).columns == ["x\nfeet", "y"]
+    assert TableFile(path).read().to_pylist() == [{"x\nfeet": 1.0, "y": 2.0}]
+
+
+def test_a_gap_that_never_was_is_unusual_and_told(folder, tmp_path, capsys):
+    table = new_rows(tmp_path, "town,size\nUlm,10\n,20\nUlm,\n")
+    to = tmp_path / "out.csv"
+    assert run(["predict", str(folder / "model"), table, "-o", str(to)]) == 0
+    assert "missing that never were in training: 1;" in capsys.readouterr().err
+    found = pd.read_csv(to)
+    assert found["ood_score"][1] > 900 > found["ood_score"].drop(1).max()
+
+
+def test_a_target_that_is_not_needed_is_not_read(folder, tmp_path):
+    table = new_rows(tmp_path, "town,size,price\nUlm,10,tbd\n")
+    to = tmp_path / "out.csv"
+    assert run(["predict", str(folder / "model"), table, "-o", str(to), "--with-inputs"]) == 0
+    assert pd.read_csv(to)["price"].tolist() == ["tbd"]
+
+
+def test_inputs_called_as_outputs_are_kept(folder, tmp_path):
+    table = new_rows(tmp_path, "town,size,mean\nUlm,10,7\n")
+    to = tmp_path / "out.csv"
+    assert run(["predict", str(folder / "model"), table, "-o", str(to), "--with-inputs"]) == 0
+    assert pd.read_csv(to)["mean_input"].tolist() == [7]
+
+
+def test_infinity_is_refused(folder, tmp_path, capsys):
+    table = new_rows(tmp_path, "town,size\nUlm,inf\n")
+    assert "'size' holds infinity" in failed(capsys, "predict", str(folder / "model"), table)
+
+
+def test_a_column_has_one_role(folder, capsys):
+    train = str(folder / "train.csv")
+    assert run(["fit", train, "--target", "price", "--ignore", "price"]) == 2
+    assert run(["fit", train, "--target", "price", "--weight", "price"]) == 2
+    assert run(["fit", train, "--target", "price", "--weight", "town"]) == 2
+    assert "weights are numbers, and 'town' holds others" in capsys.readouterr().err
+
+
+def test_where_a_model_cannot_be_written_nothing_is_trained(folder, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(LastLayerRegressor, "fit", None)
+    train = [str(folder / "train.csv"), "--target", "price"]
+    (tmp_path / "model.json").write_text('{"some": "other model"}')
+    assert "holds more than a model" in failed(capsys, "fit", *train, "--model", str(tmp_path))
+    file = str(tmp_path / "model.json")
+    assert "holds more than a model" in failed(capsys, "fit", *train, "--model", file)
+    assert "cannot write into" in failed(capsys, "fit", *train, "--model", f"{file}/model")
+
+
+def test_what_cannot_happen_is_one_line_too(folder, capsys, monkeypatch):
+    def broken(*_: object) -> None:
+        raise KeyError("surprise")
+
+    monkeypatch.setattr(Model, "evaluate", broken)
+    table = str(folder / "train.csv")
+    message = failed(capsys, "evaluate", str(folder / "model"), table)
+    assert "this is a bug of lastlayer: KeyError 'surprise'" in message
 
 
 def test_a_missing_column_is_named(folder, tmp_path, capsys):

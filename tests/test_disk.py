@@ -1,5 +1,7 @@
 """Files that are whole, or not there."""
 
+import os
+
 import pytest
 
 from lastlayer.disk import replacing
@@ -22,4 +24,15 @@ def test_written_files_appear_at_once_or_not_at_all(tmp_path):
     assert path.read_text() == "whole"
     assert [entry.name for entry in path.parent.iterdir()] == ["x.txt"]
     with pytest.raises(IsADirectoryError, match="is a folder"), replacing(tmp_path):
+        pass
+
+
+def test_links_and_what_is_no_file_stay(tmp_path):
+    (tmp_path / "link").symlink_to(tmp_path / "file")
+    with replacing(tmp_path / "link") as partial:
+        partial.write_text("new")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "file").read_text() == "new"
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(FileExistsError, match="not an ordinary file"), replacing(tmp_path / "pipe"):
         pass

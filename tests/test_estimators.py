@@ -2,6 +2,7 @@
 
 import json
 import math
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -362,9 +363,47 @@ def test_frames_are_read_as_before(tmp_path):
 
 def test_a_folder_that_is_not_a_model_is_left_alone(tmp_path, regressor):
     (tmp_path / "letters.txt").write_text("dear")
-    with pytest.raises(FileExistsError, match="not the folder of a model"):
+    for other in ("{}", '{"format": 1}'):
+        with pytest.raises(FileExistsError, match="holds more than a model"):
+            save(regressor, tmp_path)
+        assert (tmp_path / "letters.txt").read_text() == "dear"
+        (tmp_path / "model.json").write_text(other)
+    (tmp_path / "letters.txt").unlink()
+    with pytest.raises(FileExistsError, match="holds more than a model"):
         save(regressor, tmp_path)
-    assert (tmp_path / "letters.txt").read_text() == "dear"
+
+
+def test_an_interruption_leaves_the_older_model(tmp_path, regressor, monkeypatch):
+    folder = tmp_path / "model"
+    save(regressor, folder)
+    rename = Path.rename
+
+    def interrupted(self: Path, target: Path) -> Any:
+        if target == folder and not self.name.endswith("-old"):
+            raise KeyboardInterrupt
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        save(regressor, folder)
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
+    load(folder)
+
+
+def test_a_link_to_a_model_stays_one(tmp_path, regressor):
+    (tmp_path / "link").symlink_to(tmp_path / "model")
+    save(regressor, tmp_path / "link")
+    save(regressor, tmp_path / "link")
+    assert (tmp_path / "link").is_symlink()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["link", "model"]
+
+
+def test_a_gap_that_never_was_is_unusual(regressor, regression):
+    rows = regression[0][:3].copy()
+    rows[1, 0] = np.nan
+    unusual = regressor.ood_score(rows) - regressor.ood_score(regression[0][:3])
+    assert unusual[1] > 900
+    assert unusual[[0, 2]].tolist() == [0, 0]
 
 
 def test_damaged_and_newer_models_say_so(tmp_path, regressor):
@@ -383,6 +422,15 @@ def test_damaged_and_newer_models_say_so(tmp_path, regressor):
         load(folder)
     (folder / "model.json").write_text(json.dumps(description))
     tensors = (folder / "model.safetensors").read_bytes()
-    (folder / "model.safetensors").write_bytes(tensors[:-8])
-    with pytest.raises(ValueError, match="damaged"):
-        load(folder)
+    flipped = tensors[:-3] + bytes([tensors[-3] ^ 1]) + tensors[-2:]
+    for damaged in (tensors[:-8], flipped):
+        (folder / "model.safetensors").write_bytes(damaged)
+        with pytest.raises(ValueError, match="damaged"):
+            load(folder)
+    (folder / "model.safetensors").write_bytes(tensors)
+    load(folder)
+    changes: list[Any] = [{"about": None}, {"fitted": {}}, {"columns": []}, {"format": 1e999}]
+    for change in changes:
+        (folder / "model.json").write_text(json.dumps(description | change))
+        with pytest.raises(ValueError, match=r"damaged|not a model that can be read"):
+            load(folder)

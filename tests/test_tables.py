@@ -31,6 +31,9 @@ def frames():
     pandas["since"] = pd.to_datetime(pandas["since"])
     yield pytest.param(pandas, id="pandas")
     yield pytest.param(pandas.astype({"town": "category"}), id="pandas-category")
+    yield pytest.param(pandas.convert_dtypes(), id="pandas-nullable")
+    objects = pandas.astype({"town": object, "age": object})
+    yield pytest.param(objects.where(objects.notna(), pd.NA), id="pandas-objects")
 
 
 @pytest.mark.parametrize("frame", list(frames()))
@@ -92,7 +95,7 @@ def test_a_missing_column_and_text_among_numbers_are_named():
     columns = Columns.of(pl.DataFrame({"x": [1.0, 2.0], "z": [1, 2]}))
     with pytest.raises(ValueError, match="lacks 'z'"):
         columns.codes(pl.DataFrame({"x": [1.0]}))
-    with pytest.raises(ValueError, match="'x' must hold numbers, got 'many'"):
+    with pytest.raises(ValueError, match="'x' must hold numbers, as in training, got"):
         columns.codes(pl.DataFrame({"x": ["1", "many"], "z": [1, 2]}))
 
 
@@ -133,10 +136,36 @@ def test_a_constant_column_is_zero_whatever_its_size():
     )
 
 
+@pytest.mark.parametrize("size", [1e-300, 1e-15, 1.0, 1e15, 1e300])
+def test_units_do_not_matter(size):
+    values = torch.tensor([[1.0], [4.0], [2.0]], dtype=torch.float64)
+    weight = torch.ones(3, dtype=torch.float64)
+    expected = (values - values.mean()) / values.std(correction=0)
+    torch.testing.assert_close(Encoding.fit(size * values, [0], weight)(size * values), expected)
+    units = Units.fit(size * values, weight)
+    torch.testing.assert_close(units.remove(size * values), expected)
+    torch.testing.assert_close(units.restore(expected) / size, values)
+
+
+def test_gaps_are_new_where_training_had_none():
+    codes = torch.tensor([[1.0, 0.0], [NAN, 1.0]], dtype=torch.float64)
+    encoding = Encoding.fit(codes, [0, 2], torch.ones(2))
+    gaps = torch.tensor([[NAN, 0.0], [1.0, NAN], [NAN, NAN]], dtype=torch.float64)
+    assert encoding.new_gaps(gaps).tolist() == [0, 1, 1]
+
+
+def test_weights_of_rows_are_repetitions_in_columns_too():
+    frame = pd.DataFrame({"town": list("abcccd"), "code": list("uvwxyz")})
+    weight = np.array([1.0, 3.0, 1.0, 1.0, 0.0, 0.0])
+    repeated = Columns.of(frame.iloc[[0, 1, 1, 1, 2, 3]])
+    assert Columns.of(frame, weight).columns == repeated.columns
+    assert repeated.columns[0].levels == ("b", "c", "a")
+
+
 def test_a_saved_encoding_needs_only_its_width():
     codes = torch.tensor([[1.0, 0.0], [NAN, 1.0]], dtype=torch.float64)
     encoding = Encoding.fit(codes, [0, 2], torch.ones(2))
-    other = Encoding(encoding.width)
+    other = Encoding(len(encoding.complete), encoding.width)
     other.load_state_dict(encoding.state_dict())
     torch.testing.assert_close(other(codes), encoding(codes))
 

@@ -15,8 +15,11 @@ def replacing(path: Path) -> Iterator[Path]:
 
     Whatever interrupts the writing, there is afterwards what was there, or all that is new.
     """
+    path = path.resolve()  # what a link names, not the link
     if path.is_dir():
         raise IsADirectoryError(f"{path} is a folder; name a file in it")
+    if path.exists() and not path.is_file():
+        raise FileExistsError(f"{path} is not an ordinary file; name another")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(prefix=f".{path.name[:100]}-", dir=path.parent)

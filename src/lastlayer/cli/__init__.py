@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 
 EXTRA = "pip install 'lastlayer[cli]'"
@@ -10,8 +11,11 @@ LEVEL = 0.9  # of intervals
 
 def main() -> None:
     """Run the command line; what goes wrong is one line on standard error, and an exit code."""
+    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
     try:
         from .app import run
+    except KeyboardInterrupt:
+        sys.exit(130)
     except ImportError as error:
         sys.exit(f"lastlayer: the command line needs {error.name}; install it with: {EXTRA}")
     sys.exit(run(sys.argv[1:]))

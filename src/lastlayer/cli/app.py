@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import importlib.resources
 import json
+import math
 import os
 import shutil
 import sys
@@ -93,14 +94,20 @@ def fit(
     How long to train, and how wrong predictions are, is learnt from rows held out in turns.
     """
     from ..sklearn import LastLayerClassifier, LastLayerRegressor, save
+    from ..sklearn.folder import check_folder
     from ..tables import Columns
     from .files import TableFile
-    from .models import infer_task, split_target
-    from .shown import columns_table, scores_line
+    from .models import infer_task, kind_of, split_target
+    from .shown import columns_table, scores_lines
 
     console.quiet = quiet
+    roles = [target, *(ignore or []), *([weight] if weight else [])]
+    for name in roles:
+        if roles.count(name) > 1:
+            raise typer.BadParameter(f"column {name!r} cannot be two of target, weight, ignored")
+    check_folder(model)
     file = TableFile(train, _delimiter(delimiter))
-    file.require([target, *(ignore or []), *([weight] if weight else [])])
+    file.require(roles)
     table = file.read()
     started = time.monotonic()
     chosen, why = infer_task(table[target])
@@ -109,7 +116,7 @@ def fit(
     rows, known, left_out = split_target(table.drop_columns(ignore or []), target, chosen)
     counts = None
     if weight:
-        counts, rows = rows[weight].to_numpy(), rows.drop_columns([weight])
+        counts, rows = _weights(rows[weight], weight), rows.drop_columns([weight])
     options: dict[str, Any] = {
         "hidden_layers": _widths(hidden_layers),
         "max_epochs": max_epochs or "auto",
@@ -125,11 +132,18 @@ def fit(
         if chosen == "regression"
         else LastLayerClassifier(head.value, **options)
     )
-    console.print(columns_table(Columns.of(rows), rows))
+    console.print(columns_table(Columns.of(rows, counts), rows))
     estimator.fit(rows, known, counts)
-    about = {"target": target, "file": train.name, "rows": rows.num_rows, "weight": weight}
+    about = {
+        "target": target,
+        "target_kind": kind_of(table[target]) if chosen == "classification" else "number",
+        "file": train.name,
+        "rows": rows.num_rows,
+        "weight": weight,
+    }
     save(estimator, model, about)
-    console.print(scores_line(estimator, target))
+    for line in scores_lines(estimator, target):
+        console.print(line)
     console.print(f"{_bold(model)} written in {time.monotonic() - started:.0f} s")
 
 
@@ -153,7 +167,7 @@ def predict(
     """
     from .files import TableFile, Writer, beside
     from .models import Model
-    from .shown import new_levels_lines
+    from .shown import surprise_lines
 
     if not 0 < level < 1:
         raise typer.BadParameter(f"must lie between 0 and 1, as 0.9 does, not {level}")
@@ -169,7 +183,7 @@ def predict(
             writer.write(found)
             bar.update(part.num_rows)
         writer.close()
-    for line in new_levels_lines(known.new_levels):
+    for line in surprise_lines(known):
         console.print(line)
     console.print(f"{_bold(to)}: {rows:,} rows, {unusual:,} of them unusual")
 
@@ -184,15 +198,16 @@ def evaluate(
     """Compare predictions with what happened, on rows that were not trained on."""
     from .files import TableFile
     from .models import Model
-    from .shown import measures_table, new_levels_lines
+    from .shown import measures_table, surprise_lines
 
     known = Model(model)
     found = known.evaluate(TableFile(table, _delimiter(delimiter)))
     if as_json:
-        print(json.dumps(found))
+        finite = {name: value if math.isfinite(value) else None for name, value in found.items()}
+        print(json.dumps(finite))
         return
     output.print(measures_table(found))
-    for line in new_levels_lines(known.new_levels):
+    for line in surprise_lines(known):
         console.print(line)
 
 
@@ -206,15 +221,12 @@ def report(
     delimiter: Delimiter = None,
 ) -> None:
     """Write a page about a model: calibration, intervals, unusual rows, effects of columns."""
-    import pyarrow as pa
-
     from ..report import write_report
     from .files import TableFile
     from .models import Model
 
     known, file = Model(model), TableFile(table, _delimiter(delimiter))
-    rows = pa.concat_tables(known.parts(file))
-    write_report(known.estimator, rows, known.target, to)
+    write_report(known.estimator, known.whole(file), known.target, to)
     console.print(f"{_bold(to)} written; open it in a browser")
 
 
@@ -273,6 +285,16 @@ def _delimiter(text: str | None) -> str | None:
     return text
 
 
+def _weights(values: Any, name: str) -> Any:
+    try:
+        weights = values.cast("float64").to_numpy()
+    except ValueError:
+        raise typer.BadParameter(f"weights are numbers, and {name!r} holds others") from None
+    if not (weights >= 0).all() or not weights.any():  # not NaN either
+        raise typer.BadParameter(f"weights in {name!r} must be there, at least 0, and not all 0")
+    return weights
+
+
 def _widths(text: str) -> tuple[int, ...]:
     try:
         widths = tuple(int(part) for part in text.split(",") if part.strip())
@@ -303,10 +325,13 @@ def run(arguments: Sequence[str]) -> int:
         where = f" ({error.filename})" if error.filename else ""
         reason = "the disk is full" if full else (error.strerror or str(error)) + where
         return _failed(f"{reason}; what was not whole is not there" if full else reason, 1)
-    except (ValueError, FloatingPointError, ImportError) as error:
+    except Exception as error:
         if os.environ.get("LASTLAYER_DEBUG"):
             raise
-        return _failed(str(error), 1)
+        if isinstance(error, ValueError | FloatingPointError | ImportError | RuntimeError):
+            return _failed(str(error), 1)
+        where = "LASTLAYER_DEBUG=1 shows where; please report it"
+        return _failed(f"this is a bug of lastlayer: {type(error).__name__} {error}; {where}", 1)
     if code == INTERRUPTED:
         return _failed("interrupted; what was not whole is not there", INTERRUPTED)
     return int(code or 0)

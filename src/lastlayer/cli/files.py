@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ MISSING = ["", "NA", "N/A", "n/a", "NaN", "nan", "null", "NULL", "None", "?", "-
 ROWS_TOGETHER = 50_000
 BYTES_TOGETHER = 1 << 24
 BEGINNING = 1 << 16  # bytes, to find out the delimiter
+INDEX = re.compile(r"__index_level_\d+__")  # how pandas calls an index without a name
 
 
 class FileError(ValueError):
@@ -54,10 +56,11 @@ class TableFile:
 
     @cached_property
     def columns(self) -> list[str]:
-        """Names of the columns."""
+        """Names of the columns, but for a nameless index of pandas."""
         if self.parquet:
-            return list(self._parquet_file().schema_arrow.names)
-        header = next(csv.reader(self._first_lines(), delimiter=self.separator))
+            names = self._parquet_file().schema_arrow.names
+            return [name for name in names if not INDEX.fullmatch(name)]
+        header = [name.strip() for name in self._header]
         for name, count in Counter(header).items():
             if count > 1:
                 raise FileError(f"{self.path} has {count} columns named {name!r}; rename them")
@@ -117,19 +120,17 @@ class TableFile:
 
     def _as_kind(self, texts: Any, name: str, kind: str, start: int) -> Any:
         """A column of a kind, or an error that names the first value that is not."""
-        convert = {"number": _numbers, "date": _dates}.get(kind)
-        if convert is None:
-            return texts
-        values = convert(texts, self._commas)
+        values = _converted(texts, kind, self._commas)
         if values is not None:
             return values
         for at, text in enumerate(texts):
-            if convert(pa.chunked_array([[text.as_py()]], pa.string()), self._commas) is None:
+            one = pa.chunked_array([[text.as_py()]], pa.string())
+            if _converted(one, kind, self._commas) is None:
                 raise FileError(
                     f"{self.path}: column {name!r} must hold {kind}s, as in training, but row "
                     f"{start + at} has {text.as_py()!r}; correct it or leave it empty"
                 )
-        raise AssertionError("each value is fine, and all together are not")
+        raise FileError(f"{self.path}: column {name!r} holds {kind}s of several sorts; use one")
 
     # ---------------------------------------------------------------------------- formats
 
@@ -148,28 +149,37 @@ class TableFile:
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
         if self.parquet:
-            yield from self._parquet_file().iter_batches(ROWS_TOGETHER)
+            yield from self._parquet_file().iter_batches(ROWS_TOGETHER, columns=self.columns)
             return
-        names = self.columns
-        options = {
-            "read_options": pa.csv.ReadOptions(block_size=BYTES_TOGETHER),
-            "parse_options": pa.csv.ParseOptions(delimiter=self.separator, newlines_in_values=True),
-            "convert_options": pa.csv.ConvertOptions(
-                null_values=MISSING,
-                strings_can_be_null=True,
-                column_types=dict.fromkeys(names, pa.string()),
-            ),
-        }
         try:
-            for batch in pa.csv.open_csv(self.path, **options):
+            for batch in self._open(dict.fromkeys(self._header, pa.string())):
                 for start in range(0, batch.num_rows, ROWS_TOGETHER):
-                    yield batch.slice(start, ROWS_TOGETHER)
+                    part = batch.slice(start, ROWS_TOGETHER)
+                    columns = [_trimmed(column) for column in part.columns]
+                    yield pa.RecordBatch.from_arrays(columns, self.columns)
         except pa.ArrowInvalid as error:
             raise FileError(self._explained(str(error).splitlines()[0])) from error
 
+    @cached_property
+    def _header(self) -> list[str]:
+        """Names of the columns of a CSV file as they are written."""
+        return list(self._open({}).schema.names)
+
+    def _open(self, types: dict[str, pa.DataType]) -> Any:
+        """A CSV file, a block of rows at a time, with types of columns."""
+        try:
+            return pa.csv.open_csv(
+                self.path,
+                pa.csv.ReadOptions(block_size=BYTES_TOGETHER),
+                pa.csv.ParseOptions(delimiter=self.separator, newlines_in_values=True),
+                pa.csv.ConvertOptions(column_types=types),
+            )
+        except (pa.ArrowInvalid, UnicodeDecodeError) as error:
+            raise FileError(self._explained(str(error).splitlines()[0])) from error
+
     def _explained(self, error: str) -> str:
-        if "UTF8" in error or "UTF-8" in error:
-            return f"{self.path} is not UTF-8 text; save it as UTF-8"
+        if "UTF8" in error or "UTF-8" in error or "utf-8" in error:
+            return f"{self.path} is not UTF-8 text; save it as UTF-8, and not compressed"
         if "Empty CSV" in error:
             return f"{self.path} has no rows"
         hint = f"the delimiter is taken to be {self.separator!r}; name another by --delimiter"
@@ -196,16 +206,32 @@ def _found_out(texts: Any, commas: bool) -> Any:
     """A column as numbers, truth values or dates if all its values are, else as it is."""
     if texts.null_count == len(texts):
         return texts
-    for convert in (_numbers, _truths, _dates):
-        values = convert(texts, commas)
+    for kind in ("number", "truth value", "date"):
+        values = _converted(texts, kind, commas)
         if values is not None:
             return values
     return texts
 
 
+def _converted(texts: Any, kind: str, commas: bool) -> Any:
+    """Texts as a kind of values, or None if some are not; truth values are numbers as well."""
+    if kind == "number":
+        values = _numbers(texts, commas)
+        return _truths(texts) if values is None else values
+    if kind == "truth value":
+        return _truths(texts)
+    return _dates(texts) if kind == "date" else texts
+
+
+def _trimmed(texts: Any) -> Any:
+    """Texts without white space around them, null where they say that a value is missing."""
+    texts = pc.utf8_trim_whitespace(texts)
+    return pc.if_else(pc.is_in(texts, pa.array(MISSING)), pa.scalar(None, pa.string()), texts)
+
+
 def _cast(texts: Any, kind: pa.DataType) -> Any:
     try:
-        return pc.cast(pc.utf8_trim_whitespace(texts), kind)
+        return pc.cast(texts, kind)
     except pa.ArrowInvalid:
         return None
 
@@ -217,21 +243,27 @@ def _numbers(texts: Any, commas: bool) -> Any:
     return values
 
 
-def _truths(texts: Any, _: bool) -> Any:
-    lower = pc.utf8_lower(pc.utf8_trim_whitespace(texts))
+def _truths(texts: Any) -> Any:
+    lower = pc.utf8_lower(texts)
     words = set(pc.unique(lower).to_pylist()) - {None}
     return pc.equal(lower, "true") if words <= {"true", "false"} else None
 
 
-def _dates(texts: Any, _: bool) -> Any:
-    return _cast(texts, pa.timestamp("us"))
+def _dates(texts: Any) -> Any:
+    """Moments without a zone, or in that of Greenwich."""
+    values = _cast(texts, pa.timestamp("us"))
+    if values is None:
+        values = _cast(texts, pa.timestamp("us", "UTC"))
+    return values if values is None else values.cast(pa.timestamp("us"))
 
 
 def beside(inputs: pa.Table, found: pa.Table) -> pa.Table:
-    """Columns of both; those found win."""
-    kept = [name for name in inputs.column_names if name not in found.column_names]
-    columns = {name: inputs[name] for name in kept}
-    return pa.table(columns | {name: found[name] for name in found.column_names})
+    """Columns of both; an input that is called as what was found is `name_input`."""
+    columns = {
+        f"{name}_input" if name in found.column_names else name: column
+        for name, column in zip(inputs.column_names, inputs.columns, strict=True)
+    }
+    return pa.table(columns | dict(zip(found.column_names, found.columns, strict=True)))
 
 
 def listed(names: list[str], most: int = 12) -> str:

@@ -14,16 +14,21 @@ import torch
 from ..metrics import ClassificationMetrics, RegressionMetrics
 from ..sklearn import load
 from ..sklearn.folder import describe
-from ..tables import TableModel, over_rows
+from ..tables import TableModel, over_rows, rows_together
+from ..tables.columns import as_text
 from . import LEVEL
 from .files import FileError, TableFile, listed
 
 
 def infer_task(target: Any) -> tuple[str, str]:
     """Regression or classification, and why, from the values of a target."""
-    known = pc.drop_null(target)
+    known = pc.drop_null(_plain(target))
     count = len(pc.unique(known))
-    if not (pa.types.is_integer(known.type) or pa.types.is_floating(known.type)):
+    if count == 1:
+        raise FileError(
+            f"the target is always {as_text(known[0].as_py())}: there is nothing to predict"
+        )
+    if not _is_number(known.type):
         return "classification", f"{count} classes"
     if count == 2:
         return "classification", "two values"
@@ -35,17 +40,15 @@ def infer_task(target: Any) -> tuple[str, str]:
 
 def split_target(table: pa.Table, target: str, task: str) -> tuple[pa.Table, Any, int]:
     """The other columns, the targets, and how many rows were left out because they have none."""
-    values = table[target].combine_chunks()
+    values = _plain(table[target].combine_chunks())
     known = pc.is_valid(values)
-    if pa.types.is_floating(values.type):
-        known = pc.and_(known, pc.fill_null(pc.is_finite(values), False))
     rows = table.drop_columns([target]).filter(known)
     values = values.filter(known)
     if not rows.num_rows:
         raise FileError(f"no row has a value of {target!r}")
     if task == "classification":
         return rows, labels(values), table.num_rows - rows.num_rows
-    if not (pa.types.is_integer(values.type) or pa.types.is_floating(values.type)):
+    if not _is_number(values.type):
         example = values[0].as_py()
         raise FileError(
             f"regression needs numbers, but {target!r} holds such as {example!r}; "
@@ -56,12 +59,27 @@ def split_target(table: pa.Table, target: str, task: str) -> tuple[pa.Table, Any
 
 def labels(values: Any) -> Any:
     """Class labels as text; whole numbers without a point."""
-    if pa.types.is_floating(values.type):
-        numbers = values.to_numpy(zero_copy_only=False)
-        return np.array([f"{value:g}" for value in numbers])
-    if pa.types.is_boolean(values.type):
-        return np.array([str(value).lower() for value in values.to_pylist()])
-    return np.array([str(value) for value in values.to_pylist()])
+    texts = [as_text(value) for value in values.to_pylist()]
+    return np.array([text.lower() if pa.types.is_boolean(values.type) else text for text in texts])
+
+
+def kind_of(values: Any) -> str:
+    """What the labels of a CSV file must be read as, to be those of these values."""
+    kind = values.type
+    return "number" if _is_number(kind) else "truth value" if pa.types.is_boolean(kind) else "text"
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
+
+
+def _plain(values: Any) -> Any:
+    """Decimals as numbers, and null for what is not finite."""
+    if pa.types.is_decimal(values.type):
+        values = values.cast(pa.float64())
+    if not pa.types.is_floating(values.type):
+        return values
+    return pc.if_else(pc.is_finite(values), values, pa.scalar(None, values.type))
 
 
 class Model:
@@ -72,16 +90,21 @@ class Model:
     """
 
     def __init__(self, folder: Path) -> None:
+        self.folder = folder
         self.description = describe(folder)
-        self.about = self.description["about"]
-        if "target" not in self.about:
-            raise FileError(f"{folder} was not written by `lastlayer fit`, and names no target")
         self.estimator: Any = load(folder)
+        self.about: dict[str, Any] = self.description["about"]
         self.new_levels: dict[str, set[str]] = {}
+        self.new_gaps = 0
 
     @property
     def target(self) -> str:
         """The column that is predicted."""
+        if "target" not in self.about:
+            raise FileError(
+                f"{self.folder} was not written by `lastlayer fit`, and names no target to compare "
+                "with"
+            )
         return str(self.about["target"])
 
     @property
@@ -89,24 +112,40 @@ class Model:
         """Whether it is about classes."""
         return self.description["kind"] == "classification"
 
-    def parts(self, file: TableFile, needed: tuple[str, ...] = ()) -> Iterator[pa.Table]:
+    def parts(self, file: TableFile, *, with_target: bool = False) -> Iterator[pa.Table]:
         """The rows of a file, some at a time, with columns of the kinds they had in training."""
-        used = [column.name for column in self.estimator.columns_.used]
-        present = file.columns
-        missing = [name for name in (*used, *needed) if name not in present]
+        kinds = {column.name: column.kind for column in self.estimator.columns_.used}
+        missing = [name for name in kinds if name not in file.columns]
         if missing:
             raise FileError(
                 f"{file.path} lacks {listed(missing)}, which the model needs; it has "
-                f"{listed(present)}"
+                f"{listed(file.columns)}"
             )
-        kinds = {column.name: column.kind for column in self.estimator.columns_.used}
-        kinds[self.target] = "category" if self.classifies else "number"
-        return file.parts(kinds)
+        if with_target:
+            kinds[self.target] = self.about.get("target_kind", "text")
+        size = rows_together(self.estimator.model_)
+        for part in file.parts(kinds):
+            for start in range(0, part.num_rows, size):
+                yield part.slice(start, size)
+
+    def whole(self, file: TableFile) -> pa.Table:
+        """All rows of a file, with class labels as text if it has the target."""
+        known = self.target in file.columns
+        table = pa.concat_tables(self.parts(file, with_target=known))
+        if not (known and self.classifies):
+            return table
+        values = _plain(table[self.target].combine_chunks())
+        texts = np.full(len(values), None, object)
+        texts[pc.is_valid(values).to_numpy(zero_copy_only=False)] = labels(values.drop_null())
+        at = table.column_names.index(self.target)
+        return table.set_column(at, self.target, pa.array(texts, pa.string()))
 
     def predicted(self, table: pa.Table) -> tuple[Any, Any]:
         """The predictive of the rows of a table, and how unusual they are."""
         columns = self.estimator.columns_
         codes = columns.codes(table)
+        gaps = self.estimator.model_.encoding.new_gaps(torch.from_numpy(codes))
+        self.new_gaps += int((gaps > 0).sum())
         if (codes == -1).any():  # levels that are new, or numbers
             for name, levels in columns.new_levels(table).items():
                 self.new_levels.setdefault(name, set()).update(levels)
@@ -130,8 +169,12 @@ class Model:
             ends = dict(zip(("lower", "upper"), predictive.interval(level), strict=True))
             moments = {"mean": predictive.mean, "stddev": predictive.stddev}
             columns |= {name: value[:, 0].numpy() for name, value in (moments | ends).items()}
-        columns |= {"ood_score": scores, "unusual": scores > estimator.ood_threshold_}
+        columns |= {"ood_score": scores, "unusual": self._unusual(scores)}
         return pa.table(columns)
+
+    def _unusual(self, scores: Any) -> Any:
+        """Whether rows are, also where a score is not a number."""
+        return ~(scores <= self.estimator.ood_threshold_)
 
     def evaluate(self, file: TableFile) -> dict[str, float]:
         """How good predictions of a file with targets are."""
@@ -140,13 +183,14 @@ class Model:
         rows = unusual = 0
         moments = np.zeros(2)  # sums of the targets and of their squares, about the first
         origin = None
-        for part in self.parts(file, (self.target,)):
-            if not part[self.target].null_count < part.num_rows:
+        file.require([self.target])
+        for part in self.parts(file, with_target=True):
+            if _plain(part[self.target]).null_count == part.num_rows:
                 continue
             inputs, known, _ = split_target(part, self.target, task)
             predictive, scores = self.predicted(inputs)
             metrics.update(predictive, self._as_tensor(known))
-            unusual += int((scores > self.estimator.ood_threshold_).sum())
+            unusual += int(self._unusual(scores).sum())
             rows += len(known)
             if not self.classifies:
                 origin = known[0] if origin is None else origin

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+import math
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -10,6 +11,9 @@ from rich.markup import escape
 from rich.table import Table
 
 from ..tables import Column, Columns
+
+if TYPE_CHECKING:
+    from .models import Model
 
 MEASURES = {
     "rows": "rows",
@@ -49,20 +53,28 @@ def _values(column: Column, values: Any) -> str:
         return column.note
     if column.kind == "category":
         return ", ".join(column.levels[:4]) + (", …" if len(column.levels) > 4 else "")
-    ends = pc.min_max(values).as_py().values()
+    try:
+        ends = pc.min_max(values).as_py().values()
+    except pa.ArrowNotImplementedError:  # durations
+        return ""
     low, high = (f"{end:g}" if isinstance(end, float) else str(end) for end in ends)
     return f"{low} to {high}"
 
 
-def scores_line(estimator: Any, target: str) -> str:
+def scores_lines(estimator: Any, target: str) -> list[str]:
     """How good predictions of held-out rows were."""
     scores = estimator.held_out_scores_
     if "rmse" in scores:
-        return (
+        line = (
             f"on rows held out: error ±{scores['rmse']:.3g} (R² {scores['r2']:.2f}), and "
             f"{scores['coverage_0.9']:.0%} of {escape(target)} in its 90% interval"
         )
-    return f"on rows held out: {scores['accuracy']:.1%} right, NLL {scores['nll']:.3g}"
+    else:
+        line = f"on rows held out: {scores['accuracy']:.1%} right, NLL {scores['nll']:.3g}"
+    if math.isfinite(estimator.ood_threshold_):
+        return [line]
+    few = math.ceil(1 / estimator.false_alarm_rate)
+    return [line, f"fewer than {few} different rows: which new ones are unusual cannot be said"]
 
 
 def measures_table(found: dict[str, float]) -> Table:
@@ -79,10 +91,13 @@ def measures_table(found: dict[str, float]) -> Table:
     return table
 
 
-def new_levels_lines(found: dict[str, set[str]]) -> list[str]:
-    """What to say about levels that there were not in training."""
+def surprise_lines(model: Model) -> list[str]:
+    """What to say about levels and gaps that there were not in training."""
     lines = []
-    for name, levels in found.items():
+    if model.new_gaps:
+        text = f"rows with values missing that never were in training: {model.new_gaps:,}"
+        lines.append(f"[yellow]{text}; they are unusual, and predicted without[/yellow]")
+    for name, levels in model.new_levels.items():
         some = ", ".join(sorted(levels)[:5]) + (", …" if len(levels) > 5 else "")
         text = f"{name} has values that there were not in training: {some}"
         lines.append(f"[yellow]{escape(text)}; their rows are predicted without it[/yellow]")

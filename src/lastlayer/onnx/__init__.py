@@ -56,6 +56,7 @@ from ..predictive import GaussianPredictive
 from ..sklearn import LastLayerRegressor
 from ..sklearn._base import LastLayerEstimator
 from ..tables import described
+from ..tables.model import NEVER_SEEN
 from .functions import DOMAIN, OPSET, erfc, ndtri, translations
 
 FORMAT = 1
@@ -161,6 +162,7 @@ class _Graph(nn.Module):
         inputs = self.encoding(codes)
         error = described(self.network, inputs) - self.location
         score = 0.5 * (error @ self.whitening.mT).square().sum(-1)
+        score = score + NEVER_SEEN * self.encoding.new_gaps(codes)
         predictive = self.units(self.scaling(self.network(inputs)))
         if self.outputs[0] == "probabilities":
             return predictive.probs(), score

@@ -137,8 +137,6 @@ def _target(table: nw.DataFrame[Any], name: str, classes: list[str]) -> tuple[Ar
         return np.full(len(table), np.nan), []
     column = Columns([Column(name, "category" if classes else "number", tuple(classes))])
     codes = column.codes(table)[:, 0]
-    if np.isinf(codes).any():
-        raise ValueError(f"the target {name!r} holds infinity; replace it by a missing value")
     new = column.new_levels(table).get(name, [])
     return codes, new
 

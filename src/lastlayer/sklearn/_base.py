@@ -147,23 +147,23 @@ class LastLayerEstimator(BaseEstimator, ABC):  # type: ignore[misc]
             raise ValueError(
                 f"{type(self).__name__} requires y to be passed, but the target y is None"
             )
-        codes = self._codes(X, reset=reset)
+        weight = None
+        if sample_weight is not None:
+            weight = _check_sample_weight(
+                sample_weight, X, dtype=np.float64, ensure_non_negative=True
+            )
+        codes = self._codes(X, weight, reset=reset)
         target = self._read_target(y, reset=reset)
         check_consistent_length(codes, target)
-        if sample_weight is None:
-            return codes, target, None
-        weight = _check_sample_weight(
-            sample_weight, codes, dtype=np.float64, ensure_non_negative=True
-        )
         return codes, target, weight
 
-    def _codes(self, X: Any, *, reset: bool = False) -> Array:  # noqa: N803
+    def _codes(self, X: Any, weight: Array | None = None, *, reset: bool = False) -> Array:  # noqa: N803
         """The table as codes, (num_rows, num_used)."""
         if isinstance(nw.from_native(X, eager_only=True, pass_through=True), nw.DataFrame):
             validate_data(self, X, skip_check_array=True, reset=reset)
             if hasattr(self, "feature_names_in_"):  # not if names are numbers
                 if reset:
-                    self.columns_ = Columns.of(X)
+                    self.columns_ = Columns.of(X, weight)
                 return self.columns_.codes(X)
         array: Array = validate_data(
             self, X, dtype=np.float64, ensure_all_finite="allow-nan", reset=reset
@@ -239,7 +239,8 @@ class LastLayerEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         network, scaling = self._network(width, self.num_data_), self._scaling()
         size = width + network.head.num_features
         units, density = Units(self._num_targets), RowDensity(size)
-        return TableModel(Encoding(width), network, scaling, units, density).double().eval()
+        encoding = Encoding(len(self.columns_.used), width)
+        return TableModel(encoding, network, scaling, units, density).double().eval()
 
     @torch.no_grad()
     def _update(self, X: Any, y: Any, sample_weight: Any) -> None:  # noqa: N803

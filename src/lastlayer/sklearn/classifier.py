@@ -110,7 +110,7 @@ class LastLayerClassifier(ClassifierMixin, LastLayerEstimator):  # type: ignore[
 
     def predict_proba(self, X: Any) -> Array:  # noqa: N803
         """The probability of each class, in the order of `classes_`, (num_rows, num_classes)."""
-        probs: Array = self._predictions(X).probs().numpy()
+        probs: Array = self._over_rows(X, lambda model, codes: model(codes).probs()).numpy()
         return probs
 
     def predict_dist(self, X: Any) -> Predictive:  # noqa: N803
@@ -148,6 +148,12 @@ class LastLayerClassifier(ClassifierMixin, LastLayerEstimator):  # type: ignore[
             sample_weight: how often each row counts.
         """
         if not hasattr(self, "model_"):
+            never = set() if classes is None else set(np.unique(classes)) - set(np.unique(y))
+            if never:
+                raise ValueError(
+                    f"classes {sorted(map(str, never))} do not occur in y; the first call trains "
+                    "the network, and needs examples of all of them"
+                )
             fitted: LastLayerClassifier = self.fit(X, y, sample_weight)
             return fitted
         self._update(X, y, sample_weight)
@@ -165,7 +171,7 @@ class LastLayerClassifier(ClassifierMixin, LastLayerEstimator):  # type: ignore[
             if len(self.classes_) < 2:
                 raise ValueError(
                     f"{type(self).__name__} needs at least two classes to tell apart, got 1 class: "
-                    f"{self.classes_[0]!r}"
+                    f"{self.classes_.tolist()[0]!r}"
                 )
         numbers = np.searchsorted(self.classes_, labels).clip(max=len(self.classes_) - 1)
         unknown = np.unique(labels[self.classes_[numbers] != labels])

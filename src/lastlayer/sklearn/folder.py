@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import shutil
@@ -10,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from safetensors.torch import load_file, save_file
+import safetensors.torch
 from sklearn.utils.validation import check_is_fitted
 
 from .. import __version__
@@ -41,11 +42,9 @@ def save(
         about: anything that JSON can hold, to be found in `model.json` later.
     """
     check_is_fitted(estimator)
-    folder = Path(folder)
-    if folder.exists() and not _replaceable(folder):
-        raise FileExistsError(
-            f"{folder} exists and is not the folder of a model; choose another, or remove it"
-        )
+    folder = check_folder(folder)
+    state = {name: t.cpu().contiguous() for name, t in estimator.model_.state_dict().items()}
+    tensors = safetensors.torch.save(state)
     kind = next(name for name, one in KINDS.items() if isinstance(estimator, one))
     description = {
         "format": FORMAT,
@@ -56,17 +55,35 @@ def save(
         "fitted": {name: _plain(getattr(estimator, name)) for name in _fitted(estimator)},
         "about": about or {},
     }
+    description["digest"] = _digest(description, tensors)
     text = json.dumps(description, indent=1, allow_nan=False)
-    folder.parent.mkdir(parents=True, exist_ok=True)
     partial = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
     try:
-        state = {name: t.cpu().contiguous() for name, t in estimator.model_.state_dict().items()}
-        save_file(state, partial / TENSORS)
+        (partial / TENSORS).write_bytes(tensors)
         (partial / DESCRIPTION).write_text(text)
         partial.chmod(0o755)
         _replace(partial, folder)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
+
+
+def check_folder(folder: str | Path) -> Path:
+    """Raise if a model cannot be written there; makes the folders above it.
+
+    Returns:
+        The folder itself, if it was named by a link.
+    """
+    folder = Path(folder).resolve()
+    if folder.exists() and not _replaceable(folder):
+        raise FileExistsError(
+            f"{folder} exists and holds more than a model; choose another folder, or remove it"
+        )
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        reason = f"cannot write into {folder.parent}: {error.strerror}; choose another folder"
+        raise OSError(error.errno, reason) from error
+    return folder
 
 
 def describe(folder: str | Path) -> dict[str, Any]:
@@ -77,8 +94,10 @@ def describe(folder: str | Path) -> dict[str, Any]:
     try:
         description = json.loads((folder / DESCRIPTION).read_text())
         version = int(description["format"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"{folder} is not a model that can be read: {error}") from error
+    except (OSError, ValueError, KeyError, TypeError, OverflowError) as error:
+        raise ValueError(
+            f"{folder} is not a model that can be read: {error!r}; train it anew"
+        ) from error
     if version > FORMAT:
         raise ValueError(
             f"{folder} was written by lastlayer {description.get('lastlayer', '?')}, whose format "
@@ -96,18 +115,27 @@ def load(folder: str | Path, device: str | None = None) -> Any:
     """
     description = describe(folder)
     try:
+        tensors = (Path(folder) / TENSORS).read_bytes()
+        if description.pop("digest") != _digest(description, tensors):
+            raise ValueError("its files are not what was written")
         parameters = {name: _unplain(value) for name, value in description["parameters"].items()}
         estimator = KINDS[description["kind"]](**parameters | {"device": device})
         estimator.columns_ = Columns.from_json(description["columns"])
         for name, value in description["fitted"].items():
             setattr(estimator, name, _unplain(value))
-        state = load_file(Path(folder) / TENSORS)
+        state = safetensors.torch.load(tensors)
         estimator.model_ = estimator.blank_model(len(state["encoding.source"]))
         estimator.model_.load_state_dict(state)
         estimator.model_.to(device or "cpu")
     except Exception as error:
         raise ValueError(f"the model in {folder} is damaged: {error}; train it anew") from error
     return estimator
+
+
+def _digest(description: dict[str, Any], tensors: bytes) -> str:
+    """Of all that is written."""
+    text = json.dumps(description, sort_keys=True)
+    return hashlib.blake2b(text.encode() + tensors, digest_size=16).hexdigest()
 
 
 def _fitted(estimator: LastLayerEstimator) -> list[str]:
@@ -153,7 +181,15 @@ def _unplain(value: Any) -> Any:
 
 def _replaceable(folder: Path) -> bool:
     """Whether nothing is lost but an older model."""
-    return folder.is_dir() and (not any(folder.iterdir()) or (folder / DESCRIPTION).is_file())
+    if not folder.is_dir():
+        return False
+    names = {entry.name for entry in folder.iterdir()}
+    if not names:
+        return True
+    try:
+        return names <= {DESCRIPTION, TENSORS} and "columns" in describe(folder)
+    except ValueError:
+        return False
 
 
 def _replace(new: Path, folder: Path) -> None:
@@ -161,8 +197,13 @@ def _replace(new: Path, folder: Path) -> None:
     for file in (*new.iterdir(), new):
         to_disk(file)
     old = new.with_name(f"{new.name}-old")
-    if folder.exists():
-        folder.rename(old)
-    new.rename(folder)
+    try:
+        if folder.exists():
+            folder.rename(old)
+        new.rename(folder)
+    except BaseException:
+        if old.exists() and not folder.exists():
+            old.rename(folder)
+        raise
     to_disk(folder.parent)
     shutil.rmtree(old, ignore_errors=True)

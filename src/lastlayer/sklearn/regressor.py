@@ -157,7 +157,7 @@ class LastLayerRegressor(RegressorMixin, LastLayerEstimator):  # type: ignore[mi
         scores = {
             "nll": -(share[:, 0] * predictive.log_prob(target)).sum(),
             "rmse": square.mean().sqrt(),
-            "r2": (1 - square / spread).mean(),
+            "r2": (1 - square / spread).where(spread > 0, torch.nan).mean(),
             "coverage_0.9": (share * ((lower <= target) & (target <= upper))).sum(0).mean(),
         }
         return {name: float(value) for name, value in scores.items()}

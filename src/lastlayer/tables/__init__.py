@@ -6,7 +6,7 @@ a module (`TableModel`): it moves, is saved and exported like any other.
 
 from .columns import Column, Columns
 from .encoding import Encoding
-from .model import RowDensity, TableModel, Units, described, over_rows
+from .model import RowDensity, TableModel, Units, described, over_rows, rows_together
 from .rows import Rows
 
 __all__ = [
@@ -19,4 +19,5 @@ __all__ = [
     "Units",
     "described",
     "over_rows",
+    "rows_together",
 ]

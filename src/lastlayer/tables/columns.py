@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
+import math
+from collections import defaultdict
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -59,17 +60,26 @@ class Columns:
         return [len(column.levels) for column in self.used]
 
     @classmethod
-    def of(cls, table: Any) -> Columns:
-        """Find out what the columns of a frame hold; those of an array are numbers."""
+    def of(cls, table: Any, weight: NDArray[Any] | None = None) -> Columns:
+        """Find out what the columns of a frame hold; those of an array are numbers.
+
+        Args:
+            table: frame or array.
+            weight: how often each row counts; rows of weight zero are not there.
+        """
         if isinstance(table, np.ndarray):
             return cls([Column(str(at), "number") for at in range(table.shape[1])])
         frame = nw.from_native(table, eager_only=True)
         if not len(frame):
             raise ValueError("Found array with 0 sample(s); the table has no rows")
-        found = cls([_column(str(name), frame[name]) for name in frame.columns])
+        if weight is not None:
+            frame, weight = frame.filter((weight > 0).tolist()), weight[weight > 0]
+        counts = np.ones(len(frame)) if weight is None else weight
+        found = cls([_column(str(name), frame[name], counts) for name in frame.columns])
         if not found.used:
             reasons = [f"{column.name!r} is {column.note}" for column in found.columns]
-            raise ValueError(f"the table has no column to learn from: {'; '.join(reasons)}")
+            why = "; ".join(reasons) or "there is none but the target"
+            raise ValueError(f"the table has no column to learn from: {why}")
         return found
 
     def codes(self, table: Any) -> Codes:
@@ -123,7 +133,7 @@ class Columns:
         return cls([Column(**one | {"levels": tuple(one["levels"])}) for one in columns])
 
 
-def _column(name: str, values: nw.Series[Any]) -> Column:
+def _column(name: str, values: nw.Series[Any], weight: NDArray[Any]) -> Column:
     """What a column holds."""
     if values.null_count() == len(values):
         return Column(name, "ignored", note="empty")
@@ -135,17 +145,21 @@ def _column(name: str, values: nw.Series[Any]) -> Column:
         known = numbers[~np.isnan(numbers)]
         if known.size == 0:
             return Column(name, "ignored", note="empty")
-        if np.isinf(known).any():
-            raise ValueError(f"column {name!r} holds infinity; replace it by a missing value")
+        _check_finite(name, known)
         if known.min() == known.max():
             return Column(name, "ignored", note="always the same")
         return Column(name, kind)
-    return _category(name, [text for text in _texts(values) if text is not None])
+    return _category(name, _texts(values), weight)
 
 
-def _category(name: str, texts: list[str]) -> Column:
-    """A column of texts, none missing."""
-    counts = sorted(Counter(texts).items(), key=lambda item: (-item[1], item[0]))
+def _category(name: str, texts: list[str | None], weight: NDArray[Any]) -> Column:
+    """A column of texts, None where they are missing."""
+    weights = defaultdict(list)
+    for text, one in zip(texts, weight.tolist(), strict=True):
+        if text is not None:
+            weights[text].append(one)
+    totals = {text: math.fsum(each) for text, each in weights.items()}
+    counts = sorted(totals.items(), key=lambda item: (-item[1], item[0]))
     repeated = [text for text, count in counts if count > 1]
     if len(counts) == 1:
         return Column(name, "ignored", note="always the same")
@@ -170,9 +184,18 @@ def _codes(column: Column, values: nw.Series[Any]) -> NDArray[np.float64]:
     numbers = _dates(values) if column.kind == "date" else _numbers(values)
     if numbers is None:
         what = "dates" if column.kind == "date" else "numbers"
-        example = next(text for text in _texts(values) if text is not None and not _is_number(text))
-        raise ValueError(f"column {column.name!r} must hold {what}, got {example!r}")
+        example = next(text for text in _texts(values) if text is not None)
+        raise ValueError(
+            f"column {column.name!r} must hold {what}, as in training, got {values.dtype!s} "
+            f"such as {example!r}"
+        )
+    _check_finite(column.name, numbers)
     return numbers
+
+
+def _check_finite(name: str, numbers: NDArray[np.float64]) -> None:
+    if np.isinf(numbers).any():
+        raise ValueError(f"column {name!r} holds infinity; replace it by a missing value")
 
 
 def _numbers(values: nw.Series[Any]) -> NDArray[np.float64] | None:
@@ -181,7 +204,7 @@ def _numbers(values: nw.Series[Any]) -> NDArray[np.float64] | None:
         return np.asarray(values.cast(nw.Float64).to_numpy(), float)
     if values.dtype == nw.Object:
         try:
-            return np.array([np.nan if v is None else v for v in values.to_list()], float)
+            return np.array([np.nan if _missing(v) else v for v in values.to_list()], float)
         except (TypeError, ValueError):
             return None
     return None
@@ -207,19 +230,17 @@ def _dates(values: nw.Series[Any]) -> NDArray[np.float64] | None:
 
 def _texts(values: nw.Series[Any]) -> list[str | None]:
     """As text, None for what is missing."""
-    return [
-        None if value is None or value != value else as_text(value) for value in values.to_list()
-    ]
+    return [None if _missing(value) else as_text(value) for value in values.to_list()]
+
+
+def _missing(value: Any) -> bool:
+    """Whether it is None, NaN or the NA of pandas, which is neither equal to itself nor not."""
+    try:
+        return value is None or bool(value != value)
+    except TypeError:
+        return True
 
 
 def as_text(value: Any) -> str:
     """The same for 1 and 1.0, which integers become beside missing values."""
     return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True

@@ -18,16 +18,20 @@ class Encoding(nn.Module):
     Make one by `fit`; the sizes are for loading a saved one.
 
     Args:
+        num_columns: of the codes.
         width: how many columns it returns.
     """
+
+    complete: Tensor  # 1 for columns that were never missing, (num_columns,)
 
     source: Tensor  # which code, (width,)
     level: Tensor  # that makes it 1, (width,); −1 for numbers, −2 for what is missing
     location: Tensor  # (width,)
     scale: Tensor  # (width,)
 
-    def __init__(self, width: int) -> None:
+    def __init__(self, num_columns: int, width: int) -> None:
         super().__init__()
+        self.register_buffer("complete", torch.zeros(num_columns, dtype=torch.float64))
         for name in ("source", "level"):
             self.register_buffer(name, torch.zeros(width, dtype=torch.int64))
         for name, value in (("location", 0.0), ("scale", 1.0)):
@@ -47,12 +51,13 @@ class Encoding(nn.Module):
             num_levels: of each column, 0 for numbers.
             weight: of each row, (num_rows,).
         """
-        missing = codes.isnan().any(0).tolist()
+        missing = codes.isnan().any(0)
         columns = []
         for at, levels in enumerate(num_levels):
             columns += [(at, level) for level in (range(levels) if levels else [-1])]
             columns += [(at, -2)] if missing[at] else []
-        encoding = cls(len(columns)).to(codes.device)
+        encoding = cls(len(num_levels), len(columns)).to(codes.device)
+        encoding.complete.copy_(~missing)
         pairs = torch.tensor(columns, dtype=torch.int64).reshape(-1, 2)
         encoding.source.copy_(pairs[:, 0])
         encoding.level.copy_(pairs[:, 1])
@@ -60,14 +65,9 @@ class Encoding(nn.Module):
         known = weight.double().unsqueeze(-1) * (
             ~codes[:, encoding.source].isnan() | (encoding.level != -1)
         )
-        total = known.sum(0).clamp(min=1e-300)
-        mean = (known * values).sum(0) / total
-        variance = (known * (values - mean).square()).sum(0) / total
-        stddev = variance.sqrt().where(encoding.level == -1, 1.0)
-        # what does not vary beyond rounding is a constant
-        varies = stddev > 1e-12 * (1 + mean.abs())
+        mean, stddev = location_and_scale(values, known)
         encoding.location.copy_(mean)
-        encoding.scale.copy_(stddev.where(varies, 1.0))
+        encoding.scale.copy_(stddev.where(encoding.level == -1, 1.0))
         return encoding
 
     def forward(self, codes: Tensor) -> Tensor:
@@ -75,6 +75,10 @@ class Encoding(nn.Module):
         values = (self._raw(codes) - self.location) / self.scale
         unknown = codes[..., self.source].isnan() & (self.level == -1)
         return values.where(~unknown, 0.0).to(codes.dtype)
+
+    def new_gaps(self, codes: Tensor) -> Tensor:
+        """How many values are missing where none was in training, (*batch,)."""
+        return codes.isnan().to(self.complete) @ self.complete
 
     def _raw(self, codes: Tensor) -> Tensor:
         """Numbers as they are, levels and missing values as 1 or 0, (*batch, width)."""
@@ -87,3 +91,18 @@ class Encoding(nn.Module):
     def extra_repr(self) -> str:
         """The width, for printing."""
         return f"width={self.width}"
+
+
+def location_and_scale(values: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+    """Means and standard deviations of columns (T, K) with weights that broadcast, (K,) each.
+
+    The scale of what does not vary beyond rounding is one.
+    """
+    largest = values.abs().amax(0)
+    largest = largest.where(largest > 0, 1.0)  # squares of what is very large or small
+    values = values / largest
+    total = weight.sum(0).clamp(min=torch.finfo(weight.dtype).tiny)
+    mean = (weight * values).sum(0) / total
+    stddev = ((weight * (values - mean).square()).sum(0) / total).sqrt()
+    varies = stddev > 1e-12 * mean.abs()
+    return largest * mean, (largest * stddev).where(varies, 1.0)

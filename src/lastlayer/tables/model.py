@@ -15,8 +15,10 @@ from torch.utils import _pytree as pytree
 from ..network import Network
 from ..ood import FeatureDensity
 from ..predictive import GaussianPredictive
+from .encoding import Encoding, location_and_scale
 
-TOGETHER = 8192  # rows that are predicted at once
+TOGETHER = 8192  # rows of one output that are predicted at once
+NEVER_SEEN = 1000.0  # nats that make a row unusual if anything does
 
 
 class Units(nn.Module):
@@ -38,11 +40,9 @@ class Units(nn.Module):
     def fit(cls, target: Tensor, weight: Tensor) -> Units:
         """Such that targets (T, K) of weights (T,) have mean zero and variance one."""
         units = cls(target.shape[-1]).to(target.device)
-        share = (weight / weight.sum()).unsqueeze(-1)
-        mean = (share * target).sum(0)
-        stddev = (share * (target - mean).square()).sum(0).sqrt()
-        units.location.copy_(mean)
-        units.scale.copy_(stddev.where(stddev > 1e-12 * (1 + mean.abs()), 1.0))
+        location, scale = location_and_scale(target, weight.unsqueeze(-1))
+        units.location.copy_(location)
+        units.scale.copy_(scale)
         return units
 
     def remove(self, target: Tensor) -> Tensor:
@@ -115,7 +115,7 @@ class TableModel(nn.Module):
 
     def __init__(
         self,
-        encoding: nn.Module,
+        encoding: Encoding,
         network: Network,
         scaling: nn.Module,
         units: Units,
@@ -134,8 +134,14 @@ class TableModel(nn.Module):
         return self.network.backbone(self.encoding(codes))
 
     def ood_score(self, codes: Tensor) -> Tensor:
-        """How unusual each row is, (*batch,)."""
-        return self.density(described(self.network, self.encoding(codes)))
+        """How unusual each row is, (*batch,); very, if a value is missing that never was."""
+        score: Tensor = self.density(described(self.network, self.encoding(codes)))
+        return score + NEVER_SEEN * self.encoding.new_gaps(codes)
+
+
+def rows_together(model: TableModel) -> int:
+    """How many rows to predict at once; probabilities of many classes take memory."""
+    return max(64, TOGETHER // model.network.head.num_outputs)
 
 
 @torch.no_grad()
@@ -144,7 +150,7 @@ def over_rows(
 ) -> Any:
     """What a function makes of a model and codes, of some thousand rows at a time, on the CPU."""
     device = model.units.scale.device
-    parts = torch.from_numpy(codes.copy()).split(TOGETHER)
+    parts = torch.from_numpy(codes.copy()).split(rows_together(model))
     found = [pytree.tree_map(Tensor.cpu, function(model, part.to(device))) for part in parts]
     return pytree.tree_map(lambda *tensors: torch.cat(tensors), *found)
 
