@@ -91,6 +91,14 @@ def test_the_fitted_temperature_is_where_the_likelihood_is_flat_and_largest(kind
     assert nll(predictive, labels, found) <= min(nll(predictive, labels, t) for t in grid)
 
 
+def test_the_temperature_is_the_same_in_parts(generator, monkeypatch):
+    predictive = make_classifier("discriminative", generator)
+    data = (torch.arange(COUNT), torch.randint(2, (COUNT,), generator=generator))
+    whole = TemperatureScaling().fit(Table(predictive), data).temperature
+    monkeypatch.setattr("lastlayer.calibration.temperature.LARGEST_GRAPH", COUNT // 3)
+    assert_close(TemperatureScaling().fit(Table(predictive), data).temperature, whole)
+
+
 @pytest.mark.parametrize("truth", [0.4, 1.0, 3.0])
 def test_a_known_temperature_is_recovered_within_standard_errors(truth, generator):
     logits = 4 * torch.randn(20_000, NUM_CLASSES, generator=generator)

@@ -2,6 +2,7 @@
 
 import csv
 import errno
+import gzip
 import json
 import subprocess
 import sys
@@ -268,6 +269,28 @@ def test_a_wrong_delimiter_is_suspected(tmp_path, capsys):
     path.write_text("a:price\n1:2\n3:4\n")
     message = failed(capsys, "fit", str(path), "--target", "price")
     assert "is ',' its delimiter? Name another by --delimiter" in message
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (gzip.compress(b"a,price\n1,2\n"), "is compressed; unpack it"),
+        ("a,price\n1,2\n".encode("utf-16"), "is UTF-16 text; save it as UTF-8"),
+        (b"PK\x03\x04", "is a spreadsheet or an archive; save its table as CSV"),
+        ("Stra\u00dfe,price\n1,2\n".encode("latin-1"), "not UTF-8"),
+    ],
+)
+def test_files_of_other_kinds_say_what_they_are(tmp_path, capsys, content, message):
+    path = tmp_path / "train.csv"
+    path.write_bytes(content)
+    assert message in failed(capsys, "fit", str(path), "--target", "price")
+
+
+def test_predictions_are_not_written_as_what_they_are_not(folder, tmp_path, capsys):
+    table, to = str(folder / "train.csv"), str(tmp_path / "out.xlsx")
+    message = failed(capsys, "predict", str(folder / "model"), table, "-o", to)
+    assert "must end in .csv or .parquet" in message
+    assert listing(tmp_path) == []
 
 
 def test_text_that_is_not_utf_8_says_so(tmp_path, capsys):

@@ -9,6 +9,7 @@ from torch.distributions import Categorical, Independent, MultivariateNormal, No
 from torch.utils import _pytree as pytree
 
 import lastlayer as ll
+from lastlayer.softmax import expected_log_softmax
 
 from .reference import assert_within_standard_errors, sampled
 
@@ -183,6 +184,19 @@ def test_expected_softmax_is_right_where_probabilities_are_tiny(
     torch.testing.assert_close(certain.log_probs(), mean.log_softmax(-1))
     single = certain.to(torch.float32)
     torch.testing.assert_close(single.log_probs().double(), mean.log_softmax(-1))
+
+
+def test_expected_softmax_is_the_same_in_parts(
+    generator: torch.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mean = torch.randn(4, 3, 5, generator=generator, requires_grad=True)
+    variance = torch.rand(5, generator=generator)
+    whole = expected_log_softmax(mean, variance)
+    expected = torch.autograd.grad(whole.square().sum(), mean)
+    monkeypatch.setattr("lastlayer.softmax.MOST_NODES", 5 * 32 * 5)
+    parts = expected_log_softmax(mean, variance)
+    torch.testing.assert_close(parts, whole, rtol=0, atol=1e-14)
+    torch.testing.assert_close(torch.autograd.grad(parts.square().sum(), mean), expected)
 
 
 @pytest.mark.parametrize("variances", [(0.0, 1e4), (1e-3, 1e3), (50.0, 0.0)])

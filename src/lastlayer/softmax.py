@@ -18,6 +18,7 @@ _GUMBEL_MIXTURE = (
     (0.021636183, 4.041653751, 1.647429562),
 )
 _EULER = 0.5772156649015329
+MOST_NODES = 1 << 19  # times classes times examples, in memory at once
 
 
 def _noisy_log_cdf(value: Tensor, variance: Tensor) -> Tensor:
@@ -88,6 +89,18 @@ def expected_log_softmax(mean: Tensor, variance: Tensor, num_nodes: int = 32) ->
     Returns:
         Log-probabilities, (*batch, K).
     """
+    num_rows = max(1, MOST_NODES // (num_nodes * mean.shape[-1]))
+    if not torch.compiler.is_compiling() and mean[..., 0].numel() > num_rows:
+        means = mean.flatten(0, -2).split(num_rows)
+        variances = variance.expand_as(mean).flatten(0, -2).split(num_rows)
+        pairs = zip(means, variances, strict=True)
+        parts = [_log_quadrature(*pair, num_nodes) for pair in pairs]
+        return torch.cat(parts).reshape(mean.shape)
+    return _log_quadrature(mean, variance, num_nodes)
+
+
+def _log_quadrature(mean: Tensor, variance: Tensor, num_nodes: int) -> Tensor:
+    """`expected_log_softmax`, all examples at once."""
     nodes, weights = _maximum_nodes(mean.detach(), variance.detach(), num_nodes)
     value = nodes - mean.unsqueeze(-2)  # (*batch, num_nodes, K)
     log_cdf = _noisy_log_cdf(value, variance.unsqueeze(-2))

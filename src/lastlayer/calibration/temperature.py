@@ -15,6 +15,7 @@ from ..data import Data
 from ..predictive import DiscriminativePredictive, GenerativePredictive
 from ..streaming import labelled
 
+LARGEST_GRAPH = 1 << 14  # classes times examples; several kilobytes each for the gradient
 LARGEST_TEMPERATURE = 100.0  # and its inverse the smallest
 AnyPredictive = TypeVar("AnyPredictive")
 
@@ -61,14 +62,20 @@ class TemperatureScaling(nn.Module):
         Returns:
             Itself.
         """
-        held_out = []
+        held_out: list[Any] = []
         for predictive, target, weight in labelled(model, data, batch_size, progress):
             if weight is not None:
                 weight = check_weight(weight, target.shape, None)
                 check_weights(weight)
                 target = target.where(weight != 0, 0)  # ignored, whatever it is
-            check_range(target, predictive.probs().shape[-1])
-            held_out.append((predictive.detach().to(torch.float64), target, weight))
+            num_classes = predictive.probs().shape[-1]
+            check_range(target, num_classes)
+            whole = (predictive.detach().to(torch.float64), target, weight)
+            size = max(1, LARGEST_GRAPH // num_classes)
+            held_out += [
+                tuple(part if part is None else part[at : at + size] for part in whole)
+                for at in range(0, len(target), size)
+            ]
         if not any(weight is None or bool(weight.any()) for *_, weight in held_out):
             raise ValueError("the weights of the held-out data are all zero")
 

@@ -21,6 +21,13 @@ MISSING = ["", "NA", "N/A", "n/a", "NaN", "nan", "null", "NULL", "None", "?", "-
 ROWS_TOGETHER = 50_000
 BYTES_TOGETHER = 1 << 24
 BEGINNING = 1 << 16  # bytes, to find out the delimiter
+OTHERS = {  # files that begin so
+    b"\x1f\x8b": ("compressed", "unpack it first"),
+    b"\x28\xb5\x2f\xfd": ("compressed", "unpack it first"),
+    b"PK": ("a spreadsheet or an archive", "save its table as CSV"),
+    b"\xff\xfe": ("UTF-16 text", "save it as UTF-8"),
+    b"\xfe\xff": ("UTF-16 text", "save it as UTF-8"),
+}
 INDEX = re.compile(r"__index_level_\d+__")  # how pandas calls an index without a name
 
 
@@ -47,6 +54,11 @@ class TableFile:
             raise FileError(f"there is no file {self.path}")
         if not self.path.stat().st_size:
             raise FileError(f"{self.path} is empty")
+        with self.path.open("rb") as file:
+            beginning = file.read(4)
+        for mark, (what, then) in OTHERS.items():
+            if beginning.startswith(mark):
+                raise FileError(f"{self.path} is {what}; {then}")
 
     @cached_property
     def parquet(self) -> bool:
@@ -163,7 +175,10 @@ class TableFile:
     @cached_property
     def _header(self) -> list[str]:
         """Names of the columns of a CSV file as they are written."""
-        return list(self._open({}).schema.names)
+        try:
+            return list(self._open({}).schema.names)
+        except UnicodeDecodeError as error:
+            raise FileError(self._explained(str(error))) from error
 
     def _open(self, types: dict[str, pa.DataType]) -> Any:
         """A CSV file, a block of rows at a time, with types of columns."""
@@ -174,12 +189,12 @@ class TableFile:
                 pa.csv.ParseOptions(delimiter=self.separator, newlines_in_values=True),
                 pa.csv.ConvertOptions(column_types=types),
             )
-        except (pa.ArrowInvalid, UnicodeDecodeError) as error:
+        except pa.ArrowInvalid as error:
             raise FileError(self._explained(str(error).splitlines()[0])) from error
 
     def _explained(self, error: str) -> str:
         if "UTF8" in error or "UTF-8" in error or "utf-8" in error:
-            return f"{self.path} is not UTF-8 text; save it as UTF-8, and not compressed"
+            return f"{self.path} is not UTF-8 text; save it as UTF-8"
         if "Empty CSV" in error:
             return f"{self.path} has no rows"
         hint = f"the delimiter is taken to be {self.separator!r}; name another by --delimiter"
@@ -276,7 +291,10 @@ class Writer:
     """Rows to a CSV or Parquet file, by its name."""
 
     def __init__(self, path: Path, final: Path) -> None:
-        self.path, self.parquet = path, final.suffix.lower() in (".parquet", ".pq")
+        suffix = final.suffix.lower()
+        if suffix not in (".csv", ".txt", ".parquet", ".pq"):
+            raise FileError(f"{final} must end in .csv or .parquet, which says what to write")
+        self.path, self.parquet = path, suffix in (".parquet", ".pq")
         self.writer: Any = None
 
     def write(self, table: pa.Table) -> None:

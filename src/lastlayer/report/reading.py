@@ -100,12 +100,6 @@ def read(estimator: Any, frame: Any, target_name: str) -> Reading:
     table = table.rename({name: str(name) for name in table.columns})
     columns = _named(estimator, table, target_name)
     codes = columns.codes(table)
-    for at, column in enumerate(columns.used):
-        if np.isinf(codes[:, at]).any():
-            row = int(np.isinf(codes[:, at]).argmax()) + 1
-            raise ValueError(
-                f"column {column.name!r} holds infinity in row {row}; replace it by a missing value"
-            )
     classes = [as_text(label) for label in getattr(estimator, "classes_", np.array([])).tolist()]
     target, new = _target(table, target_name, classes)
     return Reading(estimator, table, columns, codes, target_name, target, classes, new)
