@@ -4,6 +4,7 @@ import csv
 import errno
 import gzip
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -523,6 +524,20 @@ def test_a_full_disk_leaves_nothing_behind(folder, tmp_path, capsys, monkeypatch
     assert "the disk is full; what was not whole is not there" in message
     assert to.read_text() == "before"
     assert listing(tmp_path) == ["out.csv"]
+
+
+def test_a_full_disk_leaves_the_older_model(folder, tmp_path, capsys, monkeypatch):
+    train, model = str(folder / "train.csv"), tmp_path / "model"
+    shutil.copytree(folder / "model", model)
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    message = failed(capsys, "fit", train, "--target", "price", "--model", str(model), *QUICK)
+    assert "the disk is full" in message
+    assert listing(tmp_path) == ["model"]
+    load(model)
 
 
 def test_an_interruption_leaves_nothing_behind(folder, tmp_path, capsys, monkeypatch):
