@@ -87,8 +87,8 @@ EXPLANATIONS: dict[tuple[str, str], str] = {
         "worse than the paper's. All inputs share one length scale, and L-BFGS ends at the same "
         "place from three different ones. With one for each input the marginal likelihood is "
         "higher and the noise variance 0.054 instead of 0.060 of the targets' (1,500 examples of "
-        "the first seed): the paper's process may have them, though on other data sets one for all "
-        "agrees better with its figures."
+        "the first seed, in a run that was not kept): the paper's process may have them, though "
+        "on other data sets one for all agrees better with its figures."
     ),
     ("gp", "wine"): (
         "Wine repeats rows. The marginal likelihood is highest where the process interpolates "

@@ -5,6 +5,7 @@ import errno
 import gzip
 import json
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -17,6 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
+from lastlayer import cli
 from lastlayer.cli import app, files
 from lastlayer.cli.app import run
 from lastlayer.cli.files import TableFile, Writer
@@ -538,6 +540,25 @@ def test_a_full_disk_leaves_the_older_model(folder, tmp_path, capsys, monkeypatc
     assert "the disk is full" in message
     assert listing(tmp_path) == ["model"]
     load(model)
+
+
+def test_being_terminated_is_an_interruption(folder, tmp_path, capsys, monkeypatch):
+    """Also where a shell has Ctrl-C ignored, as for commands in the background."""
+    to = tmp_path / "out.csv"
+    command = ["predict", str(folder / "model"), str(folder / "train.csv"), "-o", str(to)]
+    monkeypatch.setattr(sys, "argv", ["lastlayer", *command])
+    monkeypatch.setattr(Model, "predictions", lambda *_: signal.raise_signal(signal.SIGTERM))
+    before = [(number, signal.getsignal(number)) for number in (signal.SIGINT, signal.SIGTERM)]
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+    finally:
+        for number, handler in before:
+            signal.signal(number, handler)
+    assert ended.value.code == 130
+    assert "interrupted; what was not whole is not there" in capsys.readouterr().err
+    assert listing(tmp_path) == []
 
 
 def test_an_interruption_leaves_nothing_behind(folder, tmp_path, capsys, monkeypatch):

@@ -11,7 +11,7 @@ LEVEL = 0.9  # of intervals
 
 def main() -> None:
     """Run the command line; what goes wrong is one line on standard error, and an exit code."""
-    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # tidies up as after Ctrl-C
     try:
         from .app import run
     except KeyboardInterrupt:
