@@ -1,43 +1,42 @@
 """Calibrated uncertainty for neural networks by a Bayesian last layer."""
 
 import importlib
+import importlib.util
 from typing import TYPE_CHECKING, Any
 
-from . import functional
-from .covariances import Covariance, Dense, Diagonal, Kronecker, LowRank, Shared
-from .heads import (
-    ClassDensities,
-    DiscriminativeClassification,
-    Elbo,
-    GenerativeClassification,
-    Head,
-    Regression,
-)
-from .network import Network
-from .posttrain import posttrain
-from .predictive import (
-    ClassMixturePredictive,
-    DiscriminativePredictive,
-    GaussianMixturePredictive,
-    GaussianPredictive,
-    GenerativePredictive,
-    MultivariateGaussianPredictive,
-    Predictive,
-)
-from .priors import Prior
-from .variational import (
-    VariationalConv1d,
-    VariationalConv2d,
-    VariationalConv3d,
-    VariationalLinear,
-    kl,
-    make_variational,
-)
-
 if TYPE_CHECKING:
-    from . import calibration, conformal, metrics, ood, plots
+    from . import calibration, conformal, functional, metrics, ood, plots
+    from .covariances import Covariance, Dense, Diagonal, Kronecker, LowRank, Shared
     from .crossfitting import CrossFit, crossfit, crossfit_many
+    from .heads import (
+        ClassDensities,
+        DiscriminativeClassification,
+        Elbo,
+        GenerativeClassification,
+        Head,
+        Regression,
+    )
+    from .network import Network
+    from .posttraining import posttrain
+    from .predictive import (
+        ClassMixturePredictive,
+        DiscriminativePredictive,
+        GaussianMixturePredictive,
+        GaussianPredictive,
+        GenerativePredictive,
+        MultivariateGaussianPredictive,
+        Predictive,
+    )
+    from .priors import Prior
     from .training import SOAP, History, fit, fit_many
+    from .variational import (
+        VariationalConv1d,
+        VariationalConv2d,
+        VariationalConv3d,
+        VariationalLinear,
+        kl,
+        make_variational,
+    )
 
 __version__ = "0.1.0"
 
@@ -86,22 +85,53 @@ __all__ = [
 ]
 
 
-# Imported when asked for: a program that only predicts need not wait for what trains, and
-# metrics and plots need an extra.
-_MODULES = ("calibration", "conformal", "metrics", "ood", "plots")
-_FROM = {
+# Imported when first asked for, because torch takes seconds: help, a mistake in the arguments of
+# the command line and Ctrl-C do not wait for it, and metrics and plots need an extra.
+_NAMES_OF = {
+    "covariances": ("Covariance", "Dense", "Diagonal", "Kronecker", "LowRank", "Shared"),
     "crossfitting": ("CrossFit", "crossfit", "crossfit_many"),
+    "heads": (
+        "ClassDensities",
+        "DiscriminativeClassification",
+        "Elbo",
+        "GenerativeClassification",
+        "Head",
+        "Regression",
+    ),
+    "network": ("Network",),
+    "posttraining": ("posttrain",),
+    "predictive": (
+        "ClassMixturePredictive",
+        "DiscriminativePredictive",
+        "GaussianMixturePredictive",
+        "GaussianPredictive",
+        "GenerativePredictive",
+        "MultivariateGaussianPredictive",
+        "Predictive",
+    ),
+    "priors": ("Prior",),
     "training": ("SOAP", "History", "fit", "fit_many"),
+    "variational": (
+        "VariationalConv1d",
+        "VariationalConv2d",
+        "VariationalConv3d",
+        "VariationalLinear",
+        "kl",
+        "make_variational",
+    ),
 }
+_MODULE_OF = {name: module for module, names in _NAMES_OF.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
-    """Import what is not imported yet."""
-    if name in _MODULES:
+    """Import the name, or the module of this name."""
+    if name in _MODULE_OF:
+        value = getattr(importlib.import_module(f"{__name__}.{_MODULE_OF[name]}"), name)
+        globals()[name] = value
+        return value
+    module = name.isidentifier() and not name.startswith("_")
+    if module and importlib.util.find_spec(f"{__name__}.{name}"):
         return importlib.import_module(f"{__name__}.{name}")
-    for module, names in _FROM.items():
-        if name in names:
-            return getattr(importlib.import_module(f"{__name__}.{module}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import lastlayer as ll
 from lastlayer.last_layer import find_last_layer
-from lastlayer.posttrain import posttrain
+from lastlayer.posttraining import posttrain
 
 T, K = 40, 3
 
