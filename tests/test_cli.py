@@ -17,13 +17,16 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
+from rich.console import Console
 
 from lastlayer import cli
 from lastlayer.cli import app, files
 from lastlayer.cli.app import run
 from lastlayer.cli.files import TableFile, Writer
 from lastlayer.cli.models import Model, infer_task
+from lastlayer.cli.shown import columns_table
 from lastlayer.sklearn import LastLayerRegressor, load
+from lastlayer.tables import Columns
 
 QUICK = ["--max-epochs", "64", "--hidden-layers", "8", "--quiet"]
 
@@ -205,8 +208,8 @@ def test_decimal_commas_are_numbers_where_commas_do_not_separate(tmp_path):
     path = tmp_path / "x.csv"
     path.write_text("a;b\n1,5;x\n-2,25;y\n")
     assert TableFile(path).read()["a"].to_pylist() == [1.5, -2.25]
-    path.write_text('a,b\n"1,500",x\n"2,250",y\n')  # thousands, or decimals? left as text
-    assert TableFile(path).read()["a"].to_pylist() == ["1,500", "2,250"]
+    path.write_text('a,b\n"0,500",x\n"2,250",y\n')  # not thousands; left as text
+    assert TableFile(path).read()["a"].to_pylist() == ["0,500", "2,250"]
 
 
 def test_values_are_numbers_truths_dates_text_or_missing(tmp_path):
@@ -400,6 +403,66 @@ def test_classes_are_the_same_in_training_and_after(tmp_path, capsys, values, cl
     page = tmp_path / "report.html"
     assert run(["report", model, table, "-o", str(page)]) == 0
     assert "have no known" not in page.read_text()
+
+
+def test_many_numbered_classes_are_listed_as_one_counts(tmp_path):
+    frame = pd.DataFrame({"size": np.linspace(0, 1, 96), "floor": np.arange(96) // 8})
+    table, model, to = (str(tmp_path / name) for name in ("train.csv", "model", "out.csv"))
+    frame.to_csv(table, index=False)
+    command = ["fit", table, "--target", "floor", "--task", "classification", "--model", model]
+    assert run([*command, *QUICK]) == 0
+    assert run(["predict", model, table, "-o", to]) == 0
+    found = pd.read_csv(to)
+    names = [f"probability_{floor}" for floor in range(12)]
+    assert [name for name in found if name.startswith("probability_")] == names
+    chosen = found[names].idxmax(axis=1).str.removeprefix("probability_").astype(int)
+    assert (chosen == found["prediction"]).all()
+
+
+def test_thousands_may_be_apart(tmp_path, capsys):
+    """Where commas separate columns, one within quotes cannot be a decimal comma."""
+    path = tmp_path / "x.csv"
+    path.write_text('price,code\n"1,234.5",1\n"-12,345,678",2\n99,"1,2"\n,"12,34"\n')
+    table = TableFile(path).read()
+    assert table["price"].to_pylist() == [1234.5, -12345678, 99, None]
+    assert table["code"].to_pylist() == ["1", "2", "1,2", "12,34"]
+    path.write_text("price;code\n1,234;1\n5;2\n")
+    assert TableFile(path).read()["price"].to_pylist() == [1.234, 5]
+
+
+def test_numbers_with_signs_are_not_taken_for_classes(tmp_path, capsys):
+    path = tmp_path / "x.csv"
+    path.write_text("size,price\n" + "".join(f"{at},${at}.50\n" for at in range(40)))
+    message = failed(capsys, "fit", str(path), "--target", "price")
+    assert "text such as '$0.50', with 40 different values in 40 rows" in message
+    assert "--task classification" in message
+
+
+def test_labels_of_rows_are_not_learnt_from(tmp_path, capsys):
+    table, model = str(tmp_path / "train.csv"), str(tmp_path / "model")
+    houses(40).drop(columns="cheap").to_csv(table)
+    assert run(["fit", table, "--target", "price", "--model", model, *QUICK[:-1]]) == 0
+    assert "first column has no name" in capsys.readouterr().err
+    assert [column.name for column in load(model).columns_.columns] == ["town", "size"]
+    assert run(["evaluate", model, table, "--json"]) == 0
+
+
+def test_durations_are_shown_too(capsys):
+    waits = pa.array([1, 2, None], pa.duration("s"))
+    rows = pa.table({"wait": waits, "size": [1.5, 2.5, 4.0]})
+    Console().print(columns_table(Columns.of(rows), rows))
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()[1:]]
+    assert lines == [["wait", "date", "1"], ["size", "number", "1.5", "to", "4"]]
+
+
+def test_of_many_columns_the_first_are_shown(capsys):
+    frame = {f"column {at}": [1.0, 2.0] for at in range(50)} | {"same": [1, 1]}
+    rows = pa.table(frame)
+    Console().print(columns_table(Columns.of(rows), rows))
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 42
+    assert lines[40].startswith("column 39 ")
+    assert lines[41].split() == ["and", "11", "more", "10", "number,", "1", "ignored"]
 
 
 def test_decimals_are_numbers_and_nan_is_missing(tmp_path):

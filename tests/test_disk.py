@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from lastlayer.disk import replacing
+from lastlayer.disk import open_to_others, replacing
 
 
 def test_written_files_appear_at_once_or_not_at_all(tmp_path):
@@ -25,6 +25,18 @@ def test_written_files_appear_at_once_or_not_at_all(tmp_path):
     assert [entry.name for entry in path.parent.iterdir()] == ["x.txt"]
     with pytest.raises(IsADirectoryError, match="is a folder"), replacing(tmp_path):
         pass
+
+
+def test_the_user_says_who_may_read(tmp_path):
+    before = os.umask(0o027)
+    try:
+        with replacing(tmp_path / "x.txt"):
+            pass
+        open_to_others(tmp_path)
+    finally:
+        os.umask(before)
+    assert (tmp_path / "x.txt").stat().st_mode & 0o777 == 0o640
+    assert tmp_path.stat().st_mode & 0o777 == 0o750
 
 
 def test_links_and_what_is_no_file_stay(tmp_path):

@@ -26,12 +26,12 @@ import matplotlib as mpl
 from sklearn.exceptions import NotFittedError
 from sklearn.pipeline import make_pipeline
 
-from lastlayer.report import figures, measures, write_report
+from lastlayer.report import figures, influence, measures, write_report
 from lastlayer.report.effects import partial_dependence, permutation_importance, places
-from lastlayer.report.reading import some
+from lastlayer.report.reading import Reading, some
 from lastlayer.report.wording import number, percent, plain, probability
 from lastlayer.sklearn import LastLayerClassifier, LastLayerRegressor, load, save
-from lastlayer.tables import Column
+from lastlayer.tables import Column, Columns
 
 from .estimators import QUICK
 
@@ -824,3 +824,11 @@ def test_a_browser_paints_light_and_dark(regression_page, tmp_path):
         shades[name] = float(np.median(image))
     assert shades["dark"] < 0.2
     assert shades["light"] > 0.95
+
+
+@pytest.mark.parametrize(("classes", "rows"), [(3, 500), (100, 100), (1000, 50)])
+def test_many_classes_take_fewer_rows(classes: int, rows: int) -> None:
+    columns, nothing = Columns([Column("a", "number")]), np.empty((0, 1))
+    names = [str(at) for at in range(classes)]
+    reading = Reading(None, None, columns, nothing, "y", nothing, names, [])  # type: ignore[arg-type]
+    assert influence._most_rows(reading) == rows

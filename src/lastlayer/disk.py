@@ -30,12 +30,19 @@ def replacing(path: Path) -> Iterator[Path]:
     partial = Path(name)
     try:
         yield partial
-        partial.chmod(0o644)
+        open_to_others(partial)
         to_disk(partial)
         partial.replace(path)
         to_disk(path.parent)
     finally:
         partial.unlink(missing_ok=True)
+
+
+def open_to_others(path: Path) -> None:
+    """Permit what the user permits of new files and folders; temporary ones permit nothing."""
+    mask = os.umask(0o077)  # there is no way to ask but by setting it
+    os.umask(mask)
+    path.chmod((0o777 if path.is_dir() else 0o666) & ~mask)
 
 
 def to_disk(path: Path) -> None:

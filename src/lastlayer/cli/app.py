@@ -110,10 +110,12 @@ def fit(
     file.require(roles)
     table = file.read()
     started = time.monotonic()
-    chosen, why = infer_task(table[target])
-    if task is not Task.auto:
-        chosen, why = task.value, "as you say"
-    rows, known, left_out = split_target(table.drop_columns(ignore or []), target, chosen)
+    chosen, why = task.value, "as you say"
+    if task is Task.auto:
+        chosen, why = infer_task(table[target])
+    labels = [name for name in table.column_names[:1] if not name and name not in roles]
+    inputs = table.drop_columns([*(ignore or []), *labels])
+    rows, known, left_out = split_target(inputs, target, chosen)
     counts = None
     if weight:
         counts, rows = _weights(rows[weight], weight), rows.drop_columns([weight])
@@ -125,6 +127,8 @@ def fit(
     }
     console.print(f"{_bold(train)}: {table.num_rows:,} rows, {table.num_columns} columns")
     console.print(f"{chosen} of {_bold(target)}: {why}")
+    if labels:
+        console.print("the first column has no name: it is taken for labels of rows, and left out")
     if left_out:
         console.print(f"{left_out:,} rows without {_bold(target)} are left out")
     estimator: Any = (

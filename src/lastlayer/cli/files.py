@@ -28,6 +28,7 @@ OTHERS = {  # files that begin so
     b"\xff\xfe": ("UTF-16 text", "save it as UTF-8"),
     b"\xfe\xff": ("UTF-16 text", "save it as UTF-8"),
 }
+THOUSANDS = r"^[+-]?[1-9]\d{0,2}(,\d{3})+(\.\d*)?$"
 INDEX = re.compile(r"__index_level_\d+__")  # how pandas calls an index without a name
 
 
@@ -252,10 +253,14 @@ def _cast(texts: Any, kind: pa.DataType) -> Any:
 
 
 def _numbers(texts: Any, commas: bool) -> Any:
+    """With 1,5 as one and a half, or else with commas between thousands."""
     values = _cast(texts, pa.float64())
-    if values is None and commas:
-        values = _cast(pc.replace_substring(texts, ",", "."), pa.float64())
-    return values
+    if values is not None:
+        return values
+    if commas:
+        return _cast(pc.replace_substring(texts, ",", "."), pa.float64())
+    grouped = pc.match_substring_regex(texts, THOUSANDS)
+    return _cast(pc.if_else(grouped, pc.replace_substring(texts, ",", ""), texts), pa.float64())
 
 
 def _truths(texts: Any) -> Any:

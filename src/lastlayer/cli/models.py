@@ -19,6 +19,8 @@ from ..tables.columns import as_text
 from . import LEVEL
 from .files import FileError, TableFile, listed
 
+MOST_UNREPEATED = 20  # classes that hardly any two rows share
+
 
 def infer_task(target: Any) -> tuple[str, str]:
     """Regression or classification, and why, from the values of a target."""
@@ -29,6 +31,12 @@ def infer_task(target: Any) -> tuple[str, str]:
             f"the target is always {as_text(known[0].as_py())}: there is nothing to predict"
         )
     if not _is_number(known.type):
+        if count > MOST_UNREPEATED and 2 * count > len(known):
+            raise FileError(
+                f"the target holds text such as {known[0].as_py()!r}, with {count} different "
+                f"values in {len(known)} rows; are they numbers with units or signs? Write them "
+                "as 1234.5, or choose --task classification"
+            )
         return "classification", f"{count} classes"
     if count == 2:
         return "classification", "two values"
@@ -163,14 +171,21 @@ class Model:
         if self.classifies:
             probs = predictive.probs().numpy()
             columns["prediction"] = estimator.classes_[probs.argmax(-1)]
-            names = [f"probability_{label}" for label in estimator.classes_]
-            columns |= dict(zip(names, probs.T, strict=True))
+            for at in self._class_order:
+                columns[f"probability_{estimator.classes_[at]}"] = probs[:, at]
         else:
             ends = dict(zip(("lower", "upper"), predictive.interval(level), strict=True))
             moments = {"mean": predictive.mean, "stddev": predictive.stddev}
             columns |= {name: value[:, 0].numpy() for name, value in (moments | ends).items()}
         columns |= {"ood_score": scores, "unusual": self._unusual(scores)}
         return pa.table(columns)
+
+    @property
+    def _class_order(self) -> Any:
+        """Places of the classes, which are texts, as one would list them: 2 before 10."""
+        classes = self.estimator.classes_
+        number = self.about.get("target_kind") == "number"
+        return np.argsort(classes.astype(float) if number else classes, kind="stable")
 
     def _unusual(self, scores: Any) -> Any:
         """Whether rows are, also where a score is not a number."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -15,6 +16,7 @@ from ..tables import Column, Columns
 if TYPE_CHECKING:
     from .models import Model
 
+MOST_COLUMNS = 40  # listed
 MEASURES = {
     "rows": "rows",
     "rmse": "root mean squared error",
@@ -36,7 +38,7 @@ def columns_table(columns: Columns, rows: pa.Table) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
     for name in ("column", "read as", "missing", "values"):
         table.add_column(name, justify="right" if name == "missing" else "left")
-    for column in columns.columns:
+    for column in columns.columns[:MOST_COLUMNS]:
         missing = rows[column.name].null_count
         table.add_row(
             escape(column.name),
@@ -44,6 +46,10 @@ def columns_table(columns: Columns, rows: pa.Table) -> Table:
             f"{missing:,}" if missing else "",
             escape(_values(column, rows[column.name])),
         )
+    others = Counter(column.kind for column in columns.columns[MOST_COLUMNS:])
+    if others:
+        kinds = ", ".join(f"{count:,} {kind}" for kind, count in others.most_common())
+        table.add_row(f"and {others.total():,} more", kinds)
     return table
 
 

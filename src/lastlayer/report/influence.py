@@ -15,6 +15,8 @@ from .summary import date, is_calendar, level_name
 from .wording import plain
 
 MOST_ROWS = 500
+MOST_PROBABILITIES = 10_000  # of all rows, unless they are few
+FEWEST_ROWS = 50
 MOST_EFFECTS = 12  # figures
 MOST_IMPORTANCES = 25  # listed
 MOST_LETTERS = 20  # beside a figure
@@ -29,7 +31,7 @@ def influence(reading: Reading) -> dict[str, Any]:
     importance = permutation_importance(*_loss(reading))
     order = np.argsort(-importance, kind="stable").tolist()
     largest = max(importance.max(), 1e-12)
-    rows = reading.codes[some(np.arange(len(reading.codes)), MOST_ROWS)]
+    rows = reading.codes[some(np.arange(len(reading.codes)), _most_rows(reading))]
     effects = {
         at: effect
         for at in order[:MOST_EFFECTS]
@@ -68,13 +70,18 @@ def influence(reading: Reading) -> dict[str, Any]:
     }
 
 
+def _most_rows(reading: Reading) -> int:
+    """Fewer if there are many classes, each of which takes time."""
+    return min(MOST_ROWS, max(FEWEST_ROWS, MOST_PROBABILITIES // max(len(reading.classes), 1)))
+
+
 def _loss(reading: Reading) -> tuple[Callable[[Array], float], Array]:
     """What shuffling a column makes worse, and codes of which rows.
 
     With targets it is the NLL, and without the mean distance of predictions from those before.
     """
     labelled = reading.labelled
-    rows = some(labelled if len(labelled) else np.arange(len(reading.codes)), MOST_ROWS)
+    rows = some(labelled if len(labelled) else np.arange(len(reading.codes)), _most_rows(reading))
     codes = reading.codes[rows]
     if len(labelled):
         target = reading.known(rows)

@@ -15,7 +15,7 @@ import safetensors.torch
 from sklearn.utils.validation import check_is_fitted
 
 from .. import __version__
-from ..disk import to_disk
+from ..disk import open_to_others, to_disk
 from ..tables import Columns
 from ._base import LastLayerEstimator
 from .classifier import LastLayerClassifier
@@ -61,7 +61,7 @@ def save(
     try:
         (partial / TENSORS).write_bytes(tensors)
         (partial / DESCRIPTION).write_text(text)
-        partial.chmod(0o755)
+        open_to_others(partial)
         _replace(partial, folder)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
