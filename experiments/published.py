@@ -67,9 +67,18 @@ SUSPECT: dict[tuple[str, str, str], str] = {
     ("vbll_bbb", "energy", "rmse"): "probably 0.62",
 }
 
-# Why a baseline differs from the paper's by more than two standard errors, by (method, data set)
+# Why a method differs from the paper's by more than the target allows, by (method, data set)
 # or, where one reason holds for all data sets, by (method, "*").
 EXPLANATIONS: dict[tuple[str, str], str] = {
+    ("vbll", "power"): (
+        "training is slower than the paper's, or its splits are others: 1,870 to 2,970 of the "
+        "3,000 epochs are used, of which the paper says that they were not reached. The authors' "
+        "package is as slow: on the first split both have a validation NLL of 2.82 after 600. "
+        "Tried without success, by validation NLL: weights that start as a draw from the prior, "
+        "wider first features, a constant feature, noise that starts at one. What does help is "
+        "beyond the paper's settings: scaled targets, another optimiser, smaller batches, as ours "
+        "has. (In runs that were not kept.)"
+    ),
     ("gbll", "*"): (
         "better than the paper's, whose figures are those of Watson et al.; what they did "
         "otherwise is not known. Here the noise starts where it is best for the first features. "

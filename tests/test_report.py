@@ -138,12 +138,16 @@ def test_tables_hold_measured_and_published_numbers(tmp_path: Path) -> None:
     assert row(text, "", "paper")[1][:2] == ["**2.41 ± 0.06**", "**3.08 ± 0.02**"]
 
 
-def test_vbll_is_judged_by_both_standard_errors(tmp_path: Path) -> None:
+def test_vbll_is_judged_by_both_standard_errors(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(EXPLANATIONS, ("vbll", "wine"), "repeated rows")
     methods = registry("vbll")
     add_paper(tmp_path, "vbll", {("wine", "nll"): 0.04, ("yacht", "rmse"): -0.5})
     text = page(tmp_path, methods)  # 0.04 is 4 / 3 of the paper's standard error
     assert "better in 11 of 12 cells by the paper's own standard error, and in 11 of 12" in text
     assert "- Wine, NLL: 1.06 ± 0.00, paper 1.02 ± 0.03; by either" in text.replace("\u00a0", " ")
+    assert "\nWine: repeated rows\n" in text
     shutil.rmtree(tmp_path / "uci")
     add_paper(tmp_path, "vbll", {})
     (tmp_path / "uci" / "wine-vbll.jsonl").unlink()

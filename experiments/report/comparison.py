@@ -101,18 +101,21 @@ def _vbll(runs: Runs, cells: dict[tuple[str, str, str], Difference]) -> str:
             ["in the paper's standard errors", *[_difference(cells, key, True) for key in keys]],
             ["in combined standard errors", *[_difference(cells, key) for key in keys]],
         ]
-    outside = []
+    outside, reasons = [], {}
     for (method, dataset, metric), found in cells.items():
         if method == "vbll" and not (_reached(found, False) and _reached(found, True)):
             ours = show(runs.estimate(method, dataset, metric))
             paper = show(UCI[method, dataset, metric])
             by = "only by the paper's own" if _reached(found, True) else "by either"
             outside.append(f"{name(dataset)}, {METRICS[metric]}: {ours}, paper {paper}; {by}")
+            if (method, dataset) in EXPLANATIONS:
+                reasons[name(dataset)] = EXPLANATIONS[method, dataset]
     return (
         "Target: within one standard error or better, in 12 cells. Bold is neither.\n\n"
         + table(["", *map(name, DATASETS)], rows)
         + "\n\nOutside the target:\n\n"
         + bullets(outside)
+        + "".join(f"\n\n{where}: {why}" for where, why in reasons.items())
     )
 
 
