@@ -63,8 +63,8 @@ def _values(column: Column, values: Any) -> str:
         ends = pc.min_max(values).as_py().values()
     except pa.ArrowNotImplementedError:  # durations
         return ""
-    low, high = (f"{end:g}" if isinstance(end, float) else str(end) for end in ends)
-    return f"{low} to {high}"
+    texts = [f"{end:g}" if isinstance(end, float) else str(end) for end in ends]
+    return " to ".join(text.removesuffix(" 00:00:00") for text in texts)
 
 
 def scores_lines(estimator: Any, target: str) -> list[str]:

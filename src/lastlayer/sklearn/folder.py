@@ -90,7 +90,7 @@ def describe(folder: str | Path) -> dict[str, Any]:
     """What is known about a model: the contents of `model.json`, checked."""
     folder = Path(folder)
     if not folder.is_dir():
-        raise FileNotFoundError(f"there is no model folder {folder}")
+        raise FileNotFoundError(f"there is no model folder {folder}; `lastlayer fit` writes one")
     try:
         description = json.loads((folder / DESCRIPTION).read_text())
         version = int(description["format"])
