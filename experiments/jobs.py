@@ -24,6 +24,10 @@ class Job(Protocol):
     def cost(self) -> float:
         """How long it takes, in units that all jobs share."""
 
+    @property
+    def expected_seconds(self) -> float | None:
+        """How long it takes a core, if that can be told before."""
+
     def is_done(self) -> bool:
         """Whether its results are there."""
 
@@ -50,10 +54,12 @@ def run_all(
         console: where to show progress.
     """
     console = Console(stderr=True) if console is None else console
-    with _backend(executor, num_workers), _shown(jobs, console):
-        found = joblib.Parallel(n_jobs=num_workers or -1, batch_size=1, pre_dispatch="all")(
-            joblib.delayed(run)(job) for job in jobs
-        )
+    with _backend(executor, num_workers):
+        count = joblib.effective_n_jobs(num_workers or -1)
+        with _shown(jobs, count, console):
+            found = joblib.Parallel(n_jobs=count, batch_size=1, pre_dispatch="all")(
+                joblib.delayed(run)(job) for job in jobs
+            )
     return [error for error in found if error is not None]
 
 
@@ -84,7 +90,7 @@ def _backend(executor: Executor, num_workers: int | None) -> Iterator[None]:
 
 
 @contextmanager
-def _shown(jobs: Sequence[Job], console: Console) -> Iterator[None]:
+def _shown(jobs: Sequence[Job], num_workers: int, console: Console) -> Iterator[None]:
     """A bar that follows the results as they appear, whoever writes them."""
     bar = Progress(
         TextColumn("{task.completed}/{task.total} jobs"),
@@ -94,7 +100,8 @@ def _shown(jobs: Sequence[Job], console: Console) -> Iterator[None]:
         console=console,
     )
     costs = [job.cost for job in jobs]
-    task = bar.add_task("jobs", total=len(jobs), share=0.0, since=0.0)
+    expected = _expected([job.expected_seconds for job in jobs], num_workers)
+    task = bar.add_task("jobs", total=len(jobs), share=0.0, since=0.0, expected=expected)
     finished = threading.Event()
 
     def look() -> None:
@@ -119,13 +126,27 @@ def _shown(jobs: Sequence[Job], console: Console) -> Iterator[None]:
             look()
 
 
+def _expected(seconds: list[float | None], num_workers: int) -> float | None:
+    """How long workers take together, if that is known of every job."""
+    known = [one for one in seconds if one is not None]
+    return max(max(known), sum(known) / num_workers) if len(known) == len(seconds) else None
+
+
 class _TimeLeft(ProgressColumn):
-    """An estimate from the share of the work that was done when the last job ended."""
+    """An estimate from the share of the work that was done when the last job ended.
+
+    Before the first has ended, it is from what is expected.
+    """
 
     def render(self, task: Task) -> Text:
         """The time left, counting down between the ends of jobs."""
-        share, since = task.fields["share"], task.fields["since"]
-        if not share:
+        share, since, expected = (task.fields[name] for name in ("share", "since", "expected"))
+        elapsed = task.elapsed or 0.0
+        if share:
+            left = since * (1 - share) / share - (elapsed - since)
+        elif expected is None:
             return Text("time left: known after the first job", style="dim")
-        left = max(0.0, since * (1 - share) / share - ((task.elapsed or 0.0) - since))
-        return Text(f"about {math.ceil(left / 60)} min left")
+        else:
+            left = expected - elapsed
+        text = f"about {math.ceil(left / 60)} min left" if left > 0 else "longer than expected"
+        return Text(text if share else f"{text}, going by earlier records")

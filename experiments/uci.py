@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import json
 import math
@@ -25,6 +26,7 @@ from .method import Method
 from .methods import METHODS
 
 LEVEL = 0.9  # of the intervals
+RECORDED = Path(__file__).parent.parent / "results"  # those of this repository
 
 
 @dataclass(frozen=True)
@@ -70,9 +72,26 @@ class Job:
     def cost(self) -> float:
         """How long it takes, roughly, in units of its own."""
         settings = self.settings
-        num_data = len(data.load(self.dataset)[1])
+        num_data = _num_data(self.dataset, data.root())
         steps = settings.epochs * math.ceil(num_data / settings.batch_size)
         return settings.relative_cost * steps * (10 + len(self.seeds))
+
+    @property
+    def expected_seconds(self) -> float | None:
+        """Of processor time, by the records of this repository, if it has some."""
+        found = records.read(records.path_of(RECORDED, self.dataset, self.method))
+        seconds = sum(record["processor_seconds"] for record in found)
+        costs = 0.0
+        for record in found:
+            seeds, epochs = tuple(range(record["seeds_together"])), record["config"]["epochs"]
+            costs += dataclasses.replace(self, seeds=seeds, epochs=epochs).cost / len(seeds)
+        return self.cost * seconds / costs if found else None
+
+
+@functools.cache
+def _num_data(dataset: str, root: Path) -> int:
+    """Of a data set in a folder, read once."""
+    return len(data.load(dataset)[1])
 
 
 def plan(

@@ -2,6 +2,8 @@
 
 import json
 import math
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -226,6 +228,30 @@ def test_the_command_runs_jobs_on_two_processes_and_then_has_nothing_to_do(tmp_p
     for name in ("wine", "yacht"):
         assert len(records.read(tmp_path / "uci" / f"{name}-vbll.jsonl")) == 1
     assert "0 runs to do" in invoke(*arguments).output
+
+
+def test_the_time_left_is_expected_by_records_and_then_measured(tmp_path, monkeypatch):
+    job = uci.Job("wine", "vbll", (0, 1, 2), tmp_path, epochs=4)
+    monkeypatch.setattr(uci, "RECORDED", tmp_path)
+    assert job.expected_seconds is None
+    record = {"config": job.config(0), "seeds_together": 3, "processor_seconds": 7.0}
+    records.append(job.path, [record])
+    assert job.expected_seconds == pytest.approx(21)
+    twice = uci.Job("wine", "vbll", (0, 1, 2), tmp_path, epochs=8)
+    assert twice.expected_seconds == pytest.approx(42)
+
+    assert jobs._expected([120.0, None], 2) is None
+    assert jobs._expected([120.0, 60.0, 60.0], 2) == 120
+    assert jobs._expected([120.0, 10.0], 2) == 120
+
+    def left(elapsed, **fields):
+        task: Any = SimpleNamespace(elapsed=elapsed, fields={"share": 0.0, "since": 0.0} | fields)
+        return jobs._TimeLeft().render(task).plain
+
+    assert left(1.0, expected=None) == "time left: known after the first job"
+    assert left(30.0, expected=600.0) == "about 10 min left, going by earlier records"
+    assert left(700.0, expected=600.0) == "longer than expected, going by earlier records"
+    assert left(130.0, expected=9.0, share=0.25, since=100.0) == "about 5 min left"
 
 
 def test_the_same_jobs_run_on_a_ray_cluster_of_two_workers(tmp_path):
