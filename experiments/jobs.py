@@ -142,6 +142,8 @@ class _TimeLeft(ProgressColumn):
         """The time left, counting down between the ends of jobs."""
         share, since, expected = (task.fields[name] for name in ("share", "since", "expected"))
         elapsed = task.elapsed or 0.0
+        if task.finished:
+            return Text("")
         if share:
             left = since * (1 - share) / share - (elapsed - since)
         elif expected is None:

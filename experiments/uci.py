@@ -79,7 +79,9 @@ class Job:
     @property
     def expected_seconds(self) -> float | None:
         """Of processor time, by the records of this repository, if it has some."""
-        found = records.read(records.path_of(RECORDED, self.dataset, self.method))
+        size = self.settings.batch_size
+        path = records.path_of(RECORDED, self.dataset, self.method)
+        found = [one for one in records.read(path) if one["config"]["batch_size"] == size]
         seconds = sum(record["processor_seconds"] for record in found)
         costs = 0.0
         for record in found:

@@ -4,10 +4,13 @@ import csv
 import errno
 import gzip
 import json
+import math
 import shutil
 import signal
 import subprocess
 import sys
+import tempfile
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -174,6 +177,10 @@ def test_a_report_and_an_onnx_file_are_written(folder, tmp_path, capsys):
 
 def test_the_demonstration_does_all_of_it(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(LastLayerRegressor, "_crossfit", quickly(LastLayerRegressor))
+    (tmp_path / "train.csv").write_text("mine")
+    assert "train.csv is there already" in failed(capsys, "demo", "--folder", str(tmp_path))
+    assert (tmp_path / "train.csv").read_text() == "mine"
+    (tmp_path / "train.csv").unlink()
     assert run(["demo", "--folder", str(tmp_path)]) == 0
     assert listing(tmp_path) == ["model", "report.html", "test.csv", "train.csv"]
     assert "root mean squared error" in capsys.readouterr().out
@@ -239,6 +246,11 @@ def failed(capsys, *arguments: str) -> str:
     return str(message)
 
 
+def misused(capsys, *arguments: str) -> str:
+    assert run(list(arguments)) == 2
+    return str(capsys.readouterr().err)
+
+
 def test_a_missing_target_names_what_there_is(folder, capsys, tmp_path):
     model = str(tmp_path / "model")
     train = str(folder / "train.csv")
@@ -256,7 +268,8 @@ def test_a_missing_target_names_what_there_is(folder, capsys, tmp_path):
         ("a,price\n1,\n2,\n", "no row has a value of 'price'"),
         ("a,a,price\n1,2,3\n", "2 columns named 'a'"),
         ("a,price\n1,5\n1,6\n", "no column to learn from: 'a' is always the same"),
-        ("a,price\n1,2\n", "the target is always 2: there is nothing to predict"),
+        ("a,price\n1,2\n", "just one row has a target"),
+        ("a,price\n1,2\n2,2\n", "the target is always 2: there is nothing to predict"),
         (" \n\n", "nothing but white space"),
         ("a,price\n1,inf\n2,inf\n", "no row has a value of 'price'"),
         ("a,price\ninf,1\n2,3\n3,4\n", "'a' holds infinity"),
@@ -426,8 +439,13 @@ def test_thousands_may_be_apart(tmp_path, capsys):
     table = TableFile(path).read()
     assert table["price"].to_pylist() == [1234.5, -12345678, 99, None]
     assert table["code"].to_pylist() == ["1", "2", "1,2", "12,34"]
-    path.write_text("price;code\n1,234;1\n5;2\n")
-    assert TableFile(path).read()["price"].to_pylist() == [1.234, 5]
+    path.write_text("price;code\n1,234;1\n5,6;2\n7;3\n")
+    assert TableFile(path).read()["price"].to_pylist() == [1.234, 5.6, 7]
+    path.write_text("price;code\n1,234;1\n5,678;2\n")  # three decimals throughout
+    assert TableFile(path).read()["price"].to_pylist() == [1.234, 5.678]
+    path.write_text("price;code\n990;1\n1,000;2\n")
+    message = failed(capsys, "fit", str(path), "--target", "code")
+    assert "column 'price' has '1,000' beside '990'; if that is a thousand" in message
 
 
 def test_numbers_with_signs_are_not_taken_for_classes(tmp_path, capsys):
@@ -445,14 +463,22 @@ def test_labels_of_rows_are_not_learnt_from(tmp_path, capsys):
     assert "first column has no name" in capsys.readouterr().err
     assert [column.name for column in load(model).columns_.columns] == ["town", "size"]
     assert run(["evaluate", model, table, "--json"]) == 0
+    pd.read_csv(table).to_csv(table, index=False)  # "Unnamed: 0"
+    assert run(["fit", table, "--target", "price", "--model", model, *QUICK]) == 0
+    assert [column.name for column in load(model).columns_.columns] == ["town", "size"]
 
 
 def test_durations_are_shown_too(capsys):
     waits = pa.array([1, 2, None], pa.duration("s"))
-    rows = pa.table({"wait": waits, "size": [1.5, 2.5, 4.0]})
+    days = pa.array(np.array(["2024-01-01", "2024-01-02", "2024-01-03T12"], "datetime64[us]"))
+    rows = pa.table({"wait": waits, "size": [1.5, math.nan, 4.0], "day": days})
     Console().print(columns_table(Columns.of(rows), rows))
     lines = [line.split() for line in capsys.readouterr().out.splitlines()[1:]]
-    assert lines == [["wait", "date", "1"], ["size", "number", "1.5", "to", "4"]]
+    assert lines == [
+        ["wait", "date", "1"],
+        ["size", "number", "1", "1.5", "to", "4"],
+        ["day", "date", "2024-01-01", "to", "2024-01-03", "12:00:00"],
+    ]
 
 
 def test_of_many_columns_the_first_are_shown(capsys):
@@ -463,6 +489,94 @@ def test_of_many_columns_the_first_are_shown(capsys):
     assert len(lines) == 42
     assert lines[40].startswith("column 39 ")
     assert lines[41].split() == ["and", "11", "more", "10", "number,", "1", "ignored"]
+
+
+def test_dates_and_lists_are_no_targets(tmp_path, capsys):
+    path = tmp_path / "x.csv"
+    path.write_text("a,day\n" + "".join(f"{at},2024-01-0{at % 3 + 1}\n" for at in range(30)))
+    for task in ("auto", "classification", "regression"):
+        message = failed(capsys, "fit", str(path), "--target", "day", "--task", task)
+        assert "dates or times, which cannot be predicted; make them numbers" in message
+    pq = tmp_path / "x.parquet"
+    pa.parquet.write_table(pa.table({"a": [1, 2], "list": [[1], [2]]}), pq)
+    assert "holds list<" in failed(capsys, "fit", str(pq), "--target", "list")
+    assert "weights are numbers" in misused(
+        capsys, "fit", str(path), "--target", "a", "--weight", "day"
+    )
+
+
+def test_decimal_classes_are_the_same_in_csv(tmp_path, capsys):
+    price = [Decimal("0.00"), Decimal("1.50")] * 20
+    table = pa.table({"a": list(range(40)), "price": pa.array(price, pa.decimal128(10, 2))})
+    pq, path, model = (str(tmp_path / name) for name in ("x.parquet", "x.csv", "model"))
+    pa.parquet.write_table(table, pq)
+    table.to_pandas().to_csv(path, index=False)
+    assert run(["fit", pq, "--target", "price", "--model", model, *QUICK]) == 0
+    assert run(["evaluate", model, path, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["rows"] == 40
+
+
+def test_parts_without_a_truth_value_fit_the_others(tmp_path, monkeypatch):
+    monkeypatch.setattr(files, "ROWS_TOGETHER", 10)
+    path = tmp_path / "x.csv"
+    path.write_text("new,a\n" + "true,1\nfalse,2\n" * 5 + ",3\n" * 10)
+    parts = list(TableFile(path).parts({"new": "number", "a": "number"}))
+    whole = pa.concat_tables(parts)
+    assert len(parts) == 2
+    assert whole["new"].to_pylist() == [1.0, 0.0] * 5 + [None] * 10
+
+
+def test_inputs_beside_predictions_all_stay():
+    inputs = pa.table({"mean": [1], "mean_input": [2], "stddev": [3]})
+    both = files.beside(inputs, pa.table({"mean": [4], "stddev": [5]}))
+    assert both.to_pylist() == [
+        {"mean_input_input": 1, "mean_input": 2, "stddev_input": 3, "mean": 4, "stddev": 5}
+    ]
+
+
+def test_rare_levels_are_not_called_new(tmp_path, capsys):
+    streets = [f"s{at}" for at in range(40)] * 2 + ["s0", "s1"]
+    table, model = str(tmp_path / "train.csv"), str(tmp_path / "model")
+    pd.DataFrame({"street": streets, "y": np.arange(82.0)}).to_csv(table, index=False)
+    assert run(["fit", table, "--target", "y", "--model", model, *QUICK]) == 0
+    assert run(["predict", model, table, "-o", str(tmp_path / "out.csv")]) == 0
+    assert "street has values that were not in training, or rare there: " in capsys.readouterr().err
+
+
+def test_gaps_are_not_called_unusual_where_nothing_is(tmp_path, capsys):
+    table, model = tmp_path / "train.csv", str(tmp_path / "model")
+    frame = houses(40).dropna()[["size", "price"]]
+    frame.to_csv(table, index=False)
+    assert run(["fit", str(table), "--target", "price", "--model", model, *QUICK]) == 0
+    table.write_text("size\nNA\n50\n")
+    assert run(["predict", model, str(table), "-o", str(tmp_path / "out.csv")]) == 0
+    shown = " ".join(capsys.readouterr().err.split())
+    assert "never were in training: 1; they are predicted without" in shown
+    assert "0 of them unusual" in shown
+
+
+def test_parquet_files_that_cannot_be_read(tmp_path, capsys):
+    path = tmp_path / "x.parquet"
+    twice = pa.Table.from_arrays([pa.array([1, 2]), pa.array([3, 4])], ["a", "a"])
+    pa.parquet.write_table(twice, path)
+    assert "2 columns named 'a'; rename them" in failed(capsys, "fit", str(path), "--target", "a")
+    pa.parquet.write_table(pa.table({"a": np.random.default_rng(0).random(1000)}), path)
+    data = bytearray(path.read_bytes())
+    data[4:40] = b"\xff" * 36  # the header of the page
+    path.write_bytes(data)
+    message = failed(capsys, "fit", str(path), "--target", "a")
+    assert "is a damaged Parquet file" in message
+    assert "write it anew" in message
+
+
+def test_small_and_ragged_files_are_told(tmp_path, capsys):
+    path = tmp_path / "x.csv"
+    path.write_text("a,y\n1,2\n")
+    assert "just one row has a target" in failed(capsys, "fit", str(path), "--target", "y")
+    path.write_text("a,y,,\n1,2,,\n2,3,,\n")
+    assert "2 columns without a name" in failed(capsys, "fit", str(path), "--target", "y")
+    path.write_text("a,y\n1.5,2\n#N/A,3\n<NA>,4\n")
+    assert TableFile(path).read()["a"].to_pylist() == [1.5, None, None]
 
 
 def test_decimals_are_numbers_and_nan_is_missing(tmp_path):
@@ -534,6 +648,13 @@ def test_where_a_model_cannot_be_written_nothing_is_trained(folder, tmp_path, ca
     assert "holds more than a model" in failed(capsys, "fit", *train, "--model", file)
     assert "cannot write into" in failed(capsys, "fit", *train, "--model", f"{file}/model")
 
+    def read_only(**_: object) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(tempfile, "mkdtemp", read_only)
+    message = failed(capsys, "fit", *train, "--model", str(tmp_path / "new"))
+    assert "Permission denied; choose another folder" in message
+
 
 def test_what_cannot_happen_is_one_line_too(folder, capsys, monkeypatch):
     def broken(*_: object) -> None:
@@ -543,6 +664,11 @@ def test_what_cannot_happen_is_one_line_too(folder, capsys, monkeypatch):
     table = str(folder / "train.csv")
     message = failed(capsys, "evaluate", str(folder / "model"), table)
     assert "this is a bug of lastlayer: KeyError 'surprise'" in message
+    monkeypatch.setenv("LASTLAYER_DEBUG", "1")
+    with pytest.raises(KeyError):
+        run(["evaluate", str(folder / "model"), table])
+    with pytest.raises(FileNotFoundError):
+        run(["evaluate", str(folder / "none"), table])
 
 
 def test_a_missing_column_is_named(folder, tmp_path, capsys):
@@ -555,7 +681,7 @@ def test_a_new_category_is_predicted_and_told(folder, tmp_path, capsys):
     table = new_rows(tmp_path, "size,town,extra\n10,Mars,1\n,Ulm,2\n")
     to = tmp_path / "out.csv"
     assert run(["predict", str(folder / "model"), table, "-o", str(to)]) == 0
-    assert "town has values that there were not in training: Mars" in capsys.readouterr().err
+    assert "town has values that were not in training: Mars" in capsys.readouterr().err
     assert pd.read_csv(to)["mean"].notna().all()
 
 

@@ -4,7 +4,8 @@ import os
 
 import pytest
 
-from lastlayer.disk import open_to_others, replacing
+from lastlayer.disk import replacing
+from lastlayer.sklearn import LastLayerRegressor, save
 
 
 def test_written_files_appear_at_once_or_not_at_all(tmp_path):
@@ -28,15 +29,18 @@ def test_written_files_appear_at_once_or_not_at_all(tmp_path):
 
 
 def test_the_user_says_who_may_read(tmp_path):
+    model = LastLayerRegressor(max_epochs=1).fit([[0.0], [1.0], [2.0]], [0.0, 1.0, 3.0])
     before = os.umask(0o027)
     try:
         with replacing(tmp_path / "x.txt"):
             pass
-        open_to_others(tmp_path)
+        save(model, tmp_path / "model")
     finally:
         os.umask(before)
     assert (tmp_path / "x.txt").stat().st_mode & 0o777 == 0o640
-    assert tmp_path.stat().st_mode & 0o777 == 0o750
+    assert (tmp_path / "model").stat().st_mode & 0o777 == 0o750
+    for file in (tmp_path / "model").iterdir():
+        assert file.stat().st_mode & 0o777 == 0o640
 
 
 def test_links_and_what_is_no_file_stay(tmp_path):

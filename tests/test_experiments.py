@@ -245,13 +245,15 @@ def test_the_time_left_is_expected_by_records_and_then_measured(tmp_path, monkey
     assert jobs._expected([120.0, 10.0], 2) == 120
 
     def left(elapsed, **fields):
-        task: Any = SimpleNamespace(elapsed=elapsed, fields={"share": 0.0, "since": 0.0} | fields)
+        fields = {"share": 0.0, "since": 0.0} | fields
+        task: Any = SimpleNamespace(elapsed=elapsed, finished=fields["share"] == 1, fields=fields)
         return jobs._TimeLeft().render(task).plain
 
     assert left(1.0, expected=None) == "time left: known after the first job"
     assert left(30.0, expected=600.0) == "about 10 min left, going by earlier records"
     assert left(700.0, expected=600.0) == "longer than expected, going by earlier records"
     assert left(130.0, expected=9.0, share=0.25, since=100.0) == "about 5 min left"
+    assert not left(130.0, expected=9.0, share=1, since=130.0)
 
 
 def test_the_same_jobs_run_on_a_ray_cluster_of_two_workers(tmp_path):

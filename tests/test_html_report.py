@@ -28,10 +28,10 @@ from sklearn.pipeline import make_pipeline
 
 from lastlayer.report import figures, influence, measures, write_report
 from lastlayer.report.effects import partial_dependence, permutation_importance, places
-from lastlayer.report.reading import Reading, some
+from lastlayer.report.reading import some
 from lastlayer.report.wording import number, percent, plain, probability
 from lastlayer.sklearn import LastLayerClassifier, LastLayerRegressor, load, save
-from lastlayer.tables import Column, Columns
+from lastlayer.tables import Column
 
 from .estimators import QUICK
 
@@ -826,9 +826,11 @@ def test_a_browser_paints_light_and_dark(regression_page, tmp_path):
     assert shades["light"] > 0.95
 
 
-@pytest.mark.parametrize(("classes", "rows"), [(3, 500), (100, 100), (1000, 50)])
-def test_many_classes_take_fewer_rows(classes: int, rows: int) -> None:
-    columns, nothing = Columns([Column("a", "number")]), np.empty((0, 1))
-    names = [str(at) for at in range(classes)]
-    reading = Reading(None, None, columns, nothing, "y", nothing, names, [])  # type: ignore[arg-type]
-    assert influence._most_rows(reading) == rows
+@pytest.mark.usefixtures("undrawn")
+def test_many_classes_take_fewer_rows(classifier, tmp_path, monkeypatch) -> None:
+    frame = flowers(120, 1)
+    monkeypatch.setattr(influence, "FEWEST_ROWS", 20)
+    for most, rows in ((10_000, 120), (90, 30), (9, 20)):  # of probabilities; there are 3 each
+        monkeypatch.setattr(influence, "MOST_PROBABILITIES", most)
+        page = text_of(written(classifier, frame, "kind", tmp_path))
+        assert f"with the others as they are in {rows} rows" in page

@@ -15,6 +15,7 @@ def main() -> None:
     try:
         from .app import run
     except KeyboardInterrupt:
+        print("lastlayer: interrupted", file=sys.stderr)
         sys.exit(130)
     except ImportError as error:
         sys.exit(f"lastlayer: the command line needs {error.name}; install it with: {EXTRA}")

@@ -37,6 +37,7 @@ output = Console(highlight=False)
 
 
 Misuse: Any = typer.BadParameter.__base__  # of all that is wrong about arguments
+LABELS = ("", "Unnamed: 0")  # how pandas writes a column without a name, and reads it
 INTERRUPTED = 130  # as shells have it
 
 
@@ -113,7 +114,7 @@ def fit(
     chosen, why = task.value, "as you say"
     if task is Task.auto:
         chosen, why = infer_task(table[target])
-    labels = [name for name in table.column_names[:1] if not name and name not in roles]
+    labels = [name for name in table.column_names[:1] if name in LABELS and name not in roles]
     inputs = table.drop_columns([*(ignore or []), *labels])
     rows, known, left_out = split_target(inputs, target, chosen)
     counts = None
@@ -128,7 +129,7 @@ def fit(
     console.print(f"{_bold(train)}: {table.num_rows:,} rows, {table.num_columns} columns")
     console.print(f"{chosen} of {_bold(target)}: {why}")
     if labels:
-        console.print("the first column has no name: it is taken for labels of rows, and left out")
+        console.print("the first column has no name: taken for labels of rows, it is left out")
     if left_out:
         console.print(f"{left_out:,} rows without {_bold(target)} are left out")
     estimator: Any = (
@@ -257,12 +258,16 @@ def demo(
     folder: Annotated[Path, typer.Option(help="Folder to write.")] = Path("demo-output"),
 ) -> None:
     """Train on penguins, evaluate on others, and write a report."""
-    folder.mkdir(parents=True, exist_ok=True)
     source = importlib.resources.files(__package__) / "penguins.csv"
     header, *rows = source.read_text().splitlines(keepends=True)
     train, test = folder / "train.csv", folder / "test.csv"
-    train.write_text("".join([header, *(row for at, row in enumerate(rows) if at % 4)]))
-    test.write_text("".join([header, *rows[::4]]))
+    parts = {train: [row for at, row in enumerate(rows) if at % 4], test: rows[::4]}
+    for path, part in parts.items():
+        text = "".join([header, *part])
+        if path.exists() and path.read_bytes() != text.encode():
+            raise FileExistsError(f"{path} is there already; choose another folder by --folder")
+        with replacing(path) as partial:
+            partial.write_text(text)
     model, page = folder / "model", folder / "report.html"
     console.print("[dim]$ lastlayer fit train.csv --target body_mass_g[/dim]")
     fit(train, "body_mass_g", model)
@@ -292,7 +297,7 @@ def _delimiter(text: str | None) -> str | None:
 def _weights(values: Any, name: str) -> Any:
     try:
         weights = values.cast("float64").to_numpy()
-    except ValueError:
+    except (ValueError, NotImplementedError):
         raise typer.BadParameter(f"weights are numbers, and {name!r} holds others") from None
     if not (weights >= 0).all() or not weights.any():  # not NaN either
         raise typer.BadParameter(f"weights in {name!r} must be there, at least 0, and not all 0")
@@ -324,21 +329,29 @@ def run(arguments: Sequence[str]) -> int:
         code = INTERRUPTED
     except Misuse as error:
         return _failed(error.format_message(), 2)
-    except OSError as error:
-        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-        where = f" ({error.filename})" if error.filename else ""
-        reason = "the disk is full" if full else (error.strerror or str(error)) + where
-        return _failed(f"{reason}; what was not whole is not there" if full else reason, 1)
     except Exception as error:
         if os.environ.get("LASTLAYER_DEBUG"):
             raise
-        if isinstance(error, ValueError | FloatingPointError | ImportError | RuntimeError):
-            return _failed(str(error), 1)
-        where = "LASTLAYER_DEBUG=1 shows where; please report it"
-        return _failed(f"this is a bug of lastlayer: {type(error).__name__} {error}; {where}", 1)
+        return _failed(_explained(error), 1)
     if code == INTERRUPTED:
         return _failed("interrupted; what was not whole is not there", INTERRUPTED)
     return int(code or 0)
+
+
+def _explained(error: Exception) -> str:
+    """What went wrong, in words for users."""
+    if isinstance(error, OSError):
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        where = f" ({error.filename})" if error.filename else ""
+        if full:
+            return "the disk is full; what was not whole is not there"
+        return (error.strerror or str(error)) + where
+    if isinstance(error, MemoryError):
+        return "this is too much for the memory; train on fewer rows or columns"
+    if isinstance(error, ValueError | FloatingPointError | ImportError | RuntimeError):
+        return str(error)
+    where = "LASTLAYER_DEBUG=1 shows where; please report it"
+    return f"this is a bug of lastlayer: {type(error).__name__} {error}; {where}"
 
 
 def _failed(message: str, code: int) -> int:

@@ -17,7 +17,7 @@ import pyarrow.csv
 import pyarrow.parquet
 
 DELIMITERS = ",;\t|"
-MISSING = ["", "NA", "N/A", "n/a", "NaN", "nan", "null", "NULL", "None", "?", "-"]
+MISSING = ["", "NA", "N/A", "n/a", "#N/A", "<NA>", "NaN", "nan", "null", "NULL", "None", "?", "-"]
 ROWS_TOGETHER = 50_000
 BYTES_TOGETHER = 1 << 24
 BEGINNING = 1 << 16  # bytes, to find out the delimiter
@@ -72,11 +72,17 @@ class TableFile:
         """Names of the columns, but for a nameless index of pandas."""
         if self.parquet:
             names = self._parquet_file().schema_arrow.names
-            return [name for name in names if not INDEX.fullmatch(name)]
-        header = [name.strip() for name in self._header]
+            header = [name for name in names if not INDEX.fullmatch(name)]
+        else:
+            header = [name.strip() for name in self._header]
         for name, count in Counter(header).items():
             if count > 1:
-                raise FileError(f"{self.path} has {count} columns named {name!r}; rename them")
+                which = (
+                    f"columns named {name!r}; rename them"
+                    if name
+                    else ("columns without a name; name them, or remove them if they are empty")
+                )
+                raise FileError(f"{self.path} has {count} {which}")
         return header
 
     @cached_property
@@ -110,8 +116,8 @@ class TableFile:
         table = pa.concat_tables(self._tables())
         if self.parquet:
             return table
-        columns = [_found_out(column, self._commas) for column in table.columns]
-        return pa.table(dict(zip(table.column_names, columns, strict=True)))
+        named = zip(table.column_names, table.columns, strict=True)
+        return pa.table({name: self._found_out(name, column) for name, column in named})
 
     def parts(self, kinds: dict[str, str]) -> Iterator[pa.Table]:
         """Some rows at a time, so that the file may be larger than memory.
@@ -130,6 +136,22 @@ class TableFile:
             }
             yield pa.table(columns)
             start += table.num_rows
+
+    def _found_out(self, name: str, texts: Any) -> Any:
+        """A column as numbers, truth values or dates if all its values are, else as it is."""
+        if texts.null_count == len(texts):
+            return texts
+        if self._commas and (pair := _doubtful(texts)):
+            raise FileError(
+                f"{self.path}: column {name!r} has {pair[0]!r} beside {pair[1]!r}; if that is a "
+                "thousand, write it without a comma, and else with a point"
+            )
+        values = _numbers(texts, self._commas)
+        if values is None:
+            values = _truths(texts)
+        if values is None:
+            values = _dates(texts)
+        return texts if values is None else values
 
     def _as_kind(self, texts: Any, name: str, kind: str, start: int) -> Any:
         """A column of a kind, or an error that names the first value that is not."""
@@ -162,7 +184,10 @@ class TableFile:
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
         if self.parquet:
-            yield from self._parquet_file().iter_batches(ROWS_TOGETHER, columns=self.columns)
+            try:
+                yield from self._parquet_file().iter_batches(ROWS_TOGETHER, columns=self.columns)
+            except (pa.ArrowException, OSError) as error:
+                raise self._damaged(error) from error
             return
         try:
             for batch in self._open(dict.fromkeys(self._header, pa.string())):
@@ -213,27 +238,20 @@ class TableFile:
     def _parquet_file(self) -> Any:
         try:
             return pa.parquet.ParquetFile(self.path)
-        except (pa.ArrowInvalid, OSError) as error:
-            message = str(error).splitlines()[0]
-            raise FileError(f"{self.path} is a damaged Parquet file: {message}") from error
+        except (pa.ArrowException, OSError) as error:
+            raise self._damaged(error) from error
 
-
-def _found_out(texts: Any, commas: bool) -> Any:
-    """A column as numbers, truth values or dates if all its values are, else as it is."""
-    if texts.null_count == len(texts):
-        return texts
-    for kind in ("number", "truth value", "date"):
-        values = _converted(texts, kind, commas)
-        if values is not None:
-            return values
-    return texts
+    def _damaged(self, error: Exception) -> FileError:
+        message = str(error).splitlines()[0]
+        return FileError(f"{self.path} is a damaged Parquet file: {message}; write it anew")
 
 
 def _converted(texts: Any, kind: str, commas: bool) -> Any:
     """Texts as a kind of values, or None if some are not; truth values are numbers as well."""
     if kind == "number":
         values = _numbers(texts, commas)
-        return _truths(texts) if values is None else values
+        truths = _truths(texts) if values is None else None
+        return values if truths is None else truths.cast(pa.float64())
     if kind == "truth value":
         return _truths(texts)
     return _dates(texts) if kind == "date" else texts
@@ -263,6 +281,20 @@ def _numbers(texts: Any, commas: bool) -> Any:
     return _cast(pc.if_else(grouped, pc.replace_substring(texts, ",", ""), texts), pa.float64())
 
 
+def _doubtful(texts: Any) -> tuple[str, str] | None:
+    """A value with a comma and one without, if all with one may be thousands."""
+    known = pc.drop_null(texts)
+    with_comma = pc.match_substring(known, ",")
+    some, others = known.filter(with_comma), known.filter(pc.invert(with_comma))
+    if (
+        not len(some)
+        or not len(others)
+        or not pc.all(pc.match_substring_regex(some, THOUSANDS)).as_py()
+    ):
+        return None
+    return (some[0].as_py(), others[0].as_py()) if _cast(others, pa.float64()) is not None else None
+
+
 def _truths(texts: Any) -> Any:
     lower = pc.utf8_lower(texts)
     words = set(pc.unique(lower).to_pylist()) - {None}
@@ -279,11 +311,14 @@ def _dates(texts: Any) -> Any:
 
 def beside(inputs: pa.Table, found: pa.Table) -> pa.Table:
     """Columns of both; an input that is called as what was found is `name_input`."""
-    columns = {
-        f"{name}_input" if name in found.column_names else name: column
-        for name, column in zip(inputs.column_names, inputs.columns, strict=True)
-    }
-    return pa.table(columns | dict(zip(found.column_names, found.columns, strict=True)))
+    taken, names = {*found.column_names, *inputs.column_names}, []
+    for name in inputs.column_names:
+        new = name
+        while new in found.column_names or (new != name and new in taken):
+            new += "_input"
+        taken.add(new)
+        names.append(new)
+    return pa.table([*inputs.columns, *found.columns], [*names, *found.column_names])
 
 
 def listed(names: list[str], most: int = 12) -> str:
@@ -307,7 +342,12 @@ class Writer:
         if self.writer is None:
             make = pa.parquet.ParquetWriter if self.parquet else pa.csv.CSVWriter
             self.writer = make(self.path, table.schema)
-        self.writer.write_table(table)
+        try:
+            self.writer.write_table(table)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            raise FileError(
+                f"a column cannot be written as CSV: {error}; write .parquet"
+            ) from error
 
     def close(self) -> None:
         """Finish the file."""

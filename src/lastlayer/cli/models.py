@@ -25,6 +25,9 @@ MOST_UNREPEATED = 20  # classes that hardly any two rows share
 def infer_task(target: Any) -> tuple[str, str]:
     """Regression or classification, and why, from the values of a target."""
     known = pc.drop_null(_plain(target))
+    _check_target(known.type)
+    if len(known) == 1:
+        raise FileError("just one row has a target: there is nothing to learn from")
     count = len(pc.unique(known))
     if count == 1:
         raise FileError(
@@ -43,12 +46,24 @@ def infer_task(target: Any) -> tuple[str, str]:
     values = known.to_numpy()
     if count <= 20 and np.array_equal(values, np.round(values)):
         return "regression", f"{count} whole numbers; --task classification makes them classes"
-    return "regression", f"{count} different values"
+    return "regression", f"{count:,} different values from {values.min():g} to {values.max():g}"
+
+
+def _check_target(kind: pa.DataType) -> None:
+    """Raise if there is no way to predict such values."""
+    if pa.types.is_temporal(kind):
+        raise FileError(
+            "the target holds dates or times, which cannot be predicted; make them numbers, such "
+            "as days since the first, or text, if they are classes"
+        )
+    if pa.types.is_nested(kind):
+        raise FileError(f"the target holds {kind}, which cannot be predicted; name another")
 
 
 def split_target(table: pa.Table, target: str, task: str) -> tuple[pa.Table, Any, int]:
     """The other columns, the targets, and how many rows were left out because they have none."""
     values = _plain(table[target].combine_chunks())
+    _check_target(values.type)
     known = pc.is_valid(values)
     rows = table.drop_columns([target]).filter(known)
     values = values.filter(known)
@@ -73,7 +88,7 @@ def labels(values: Any) -> Any:
 
 def kind_of(values: Any) -> str:
     """What the labels of a CSV file must be read as, to be those of these values."""
-    kind = values.type
+    kind = _plain(values).type
     return "number" if _is_number(kind) else "truth value" if pa.types.is_boolean(kind) else "text"
 
 

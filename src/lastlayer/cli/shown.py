@@ -39,7 +39,7 @@ def columns_table(columns: Columns, rows: pa.Table) -> Table:
     for name in ("column", "read as", "missing", "values"):
         table.add_column(name, justify="right" if name == "missing" else "left")
     for column in columns.columns[:MOST_COLUMNS]:
-        missing = rows[column.name].null_count
+        missing = pc.sum(pc.is_null(rows[column.name], nan_is_null=True)).as_py()
         table.add_row(
             escape(column.name),
             column.kind,
@@ -102,9 +102,12 @@ def surprise_lines(model: Model) -> list[str]:
     lines = []
     if model.new_gaps:
         text = f"rows with values missing that never were in training: {model.new_gaps:,}"
-        lines.append(f"[yellow]{text}; they are unusual, and predicted without[/yellow]")
+        told = math.isfinite(model.estimator.ood_threshold_)
+        then = "they are unusual, and predicted without" if told else "they are predicted without"
+        lines.append(f"[yellow]{text}; {then}[/yellow]")
+    columns = {column.name: column for column in model.estimator.columns_.used}
     for name, levels in model.new_levels.items():
         some = ", ".join(sorted(levels)[:5]) + (", …" if len(levels) > 5 else "")
-        text = f"{name} has values that there were not in training: {some}"
+        text = f"{name} has values that were {columns[name].unseen}: {some}"
         lines.append(f"[yellow]{escape(text)}; their rows are predicted without it[/yellow]")
     return lines

@@ -35,7 +35,7 @@ def summarise(reading: Reading) -> list[Summary]:
             codes = reading.codes[:, used[column.name]]
             note = [column.note] if column.note else []
             if column.name in new:
-                note.append(f"not in training: {_listed(new[column.name])}")
+                note.append(f"{column.unseen}: {_listed(new[column.name])}")
             values = _values(column, codes, reading.frame[column.name])
             missing = int(np.isnan(codes).sum())
             one = Summary(plain(column.name), column.kind, missing, values, "; ".join(note))

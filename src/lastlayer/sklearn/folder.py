@@ -68,7 +68,7 @@ def save(
 
 
 def check_folder(folder: str | Path) -> Path:
-    """Raise if a model cannot be written there; makes the folders above it.
+    """Raise if a model cannot be written there; makes the folders above it, to see.
 
     Returns:
         The folder itself, if it was named by a link.
@@ -80,6 +80,7 @@ def check_folder(folder: str | Path) -> Path:
         )
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
+        Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent)).rmdir()
     except OSError as error:
         reason = f"cannot write into {folder.parent}: {error.strerror}; choose another folder"
         raise OSError(error.errno, reason) from error

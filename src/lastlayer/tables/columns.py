@@ -33,6 +33,11 @@ class Column:
     levels: tuple[str, ...] = ()
     note: str = ""
 
+    @property
+    def unseen(self) -> str:
+        """Where a level is that is none of these."""
+        return "not in training, or rare there" if self.note else "not in training"
+
 
 class Columns:
     """How to read a table: numbers, dates as days, categories as the number of their level.
