@@ -125,4 +125,11 @@ EXPLANATIONS: dict[tuple[str, str], str] = {
         "is, and so is about as good; the paper's is worse than its own MAP. Its settings are not "
         "known."
     ),
+    ("vbll_bbb", "yacht"): (
+        "NLL is better and RMSE worse than the paper's. Validation NLL is lowest after 300 epochs "
+        "for six seeds of ten, while the posterior of the features is still narrow and the fit not "
+        "yet good; it rises when the posterior widens, and is only on its way down again when the "
+        "paper's 10,000 epochs end. With five times the learning rate, in batches of 64, more seeds "
+        "got past it: 1.77 and 1.64 (in runs that were not kept)."
+    ),
 }
