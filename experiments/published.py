@@ -129,7 +129,7 @@ EXPLANATIONS: dict[tuple[str, str], str] = {
         "NLL is better and RMSE worse than the paper's. Validation NLL is lowest after 300 epochs "
         "for six seeds of ten, while the posterior of the features is still narrow and the fit not "
         "yet good; it rises when the posterior widens, and is only on its way down again when the "
-        "paper's 10,000 epochs end. With five times the learning rate, in batches of 64, more seeds "
-        "got past it: 1.77 and 1.64 (in runs that were not kept)."
+        "paper's 10,000 epochs end. With five times the learning rate, in batches of 64, more "
+        "seeds got past it: 1.77 and 1.64 (in runs that were not kept)."
     ),
 }
