@@ -526,6 +526,12 @@ def test_parts_without_a_truth_value_fit_the_others(tmp_path, monkeypatch):
     assert whole["new"].to_pylist() == [1.0, 0.0] * 5 + [None] * 10
 
 
+def test_lists_are_not_written_as_csv(tmp_path):
+    writer = Writer(tmp_path / "x", Path("out.csv"))
+    with pytest.raises(files.FileError, match=r"cannot be written: .*; write \.parquet"):
+        writer.write(pa.table({"list": [[1], [2]]}))
+
+
 def test_inputs_beside_predictions_all_stay():
     inputs = pa.table({"mean": [1], "mean_input": [2], "stddev": [3]})
     both = files.beside(inputs, pa.table({"mean": [4], "stddev": [5]}))

@@ -77,11 +77,9 @@ class TableFile:
             header = [name.strip() for name in self._header]
         for name, count in Counter(header).items():
             if count > 1:
-                which = (
-                    f"columns named {name!r}; rename them"
-                    if name
-                    else ("columns without a name; name them, or remove them if they are empty")
-                )
+                which = f"columns named {name!r}; rename them"
+                if not name:
+                    which = "columns without a name; name them, or remove them if they are empty"
                 raise FileError(f"{self.path} has {count} {which}")
         return header
 
@@ -286,13 +284,10 @@ def _doubtful(texts: Any) -> tuple[str, str] | None:
     known = pc.drop_null(texts)
     with_comma = pc.match_substring(known, ",")
     some, others = known.filter(with_comma), known.filter(pc.invert(with_comma))
-    if (
-        not len(some)
-        or not len(others)
-        or not pc.all(pc.match_substring_regex(some, THOUSANDS)).as_py()
-    ):
+    if not len(some) or not len(others) or _cast(others, pa.float64()) is None:
         return None
-    return (some[0].as_py(), others[0].as_py()) if _cast(others, pa.float64()) is not None else None
+    thousands = pc.all(pc.match_substring_regex(some, THOUSANDS)).as_py()
+    return (some[0].as_py(), others[0].as_py()) if thousands else None
 
 
 def _truths(texts: Any) -> Any:
@@ -339,15 +334,14 @@ class Writer:
 
     def write(self, table: pa.Table) -> None:
         """Add rows."""
-        if self.writer is None:
-            make = pa.parquet.ParquetWriter if self.parquet else pa.csv.CSVWriter
-            self.writer = make(self.path, table.schema)
         try:
+            if self.writer is None:
+                make = pa.parquet.ParquetWriter if self.parquet else pa.csv.CSVWriter
+                self.writer = make(self.path, table.schema)
             self.writer.write_table(table)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-            raise FileError(
-                f"a column cannot be written as CSV: {error}; write .parquet"
-            ) from error
+            then = "leave out the column" if self.parquet else "write .parquet"
+            raise FileError(f"a column cannot be written: {error}; {then}") from error
 
     def close(self) -> None:
         """Finish the file."""
