@@ -58,8 +58,11 @@ class Contender:
     predict: Callable[[], object]
 
 
-def make(library: str, model: Model, size: Size) -> Contender:
-    """Build the head of "lastlayer", "linear" (with cross-entropy or squared error) or "vbll"."""
+def make(library: str, model: Model, size: Size, backend: str | None = None) -> Contender:
+    """Build the head of "lastlayer", "linear" (with cross-entropy or squared error) or "vbll".
+
+    With a backend of `torch.compile`, forward, loss and backward of training are compiled by it.
+    """
     torch.manual_seed(0)
     features = torch.randn(size.batch, size.width, requires_grad=True)
     target = torch.randint(size.outputs, (size.batch,))
@@ -67,9 +70,12 @@ def make(library: str, model: Model, size: Size) -> Contender:
         target = torch.randn(size.batch, size.outputs)
     make_module, loss, predict = SIDES[library]
     module = make_module(model, size)
+    objective: Callable[[Tensor, Tensor], Tensor] = functools.partial(loss, module)
+    if backend is not None:
+        objective = torch.compile(objective, backend=backend, fullgraph=True)
     return Contender(
         module,
-        train_step(module, functools.partial(loss, module), features, target),
+        train_step(module, objective, features, target),
         _without_gradients(functools.partial(predict, module, model.head, features.detach())),
     )
 

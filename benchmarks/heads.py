@@ -23,6 +23,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from benchmarks.backbone import backbone_rows
 from benchmarks.breakdown import profile_rows
 from benchmarks.cancellation import cancellation_rows
+from benchmarks.compiled import compiled_rows
 from benchmarks.contenders import FLOAT_BYTES, Model, Size, import_vbll, make, vbll_obstacle
 from benchmarks.memory import memory_rows
 from benchmarks.report import Row, environment, print_table, write_json
@@ -35,6 +36,7 @@ SECTIONS = {
     "grid": "batch 32–512, width 50–2048, outputs 1–1000 (more than half an hour)",
     "backbone": "a head's share of a training step of WRN-28-10 (several minutes)",
     "profile": "where the time against nn.Linear goes: matrix products and the rest",
+    "compiled": "training steps compiled by torch.compile, ours and nn.Linear's",
     "cancellation": "accuracy and time of the generative head's expanded quadratics",
 }
 DEFAULT_SECTIONS = "targets,memory,scaling"
@@ -290,10 +292,11 @@ def main() -> None:
         "grid": lambda: grid_rows(short, quick, with_vbll),
         "backbone": lambda: backbone_rows(quick, with_vbll),
         "profile": lambda: profile_rows(quick),
+        "compiled": lambda: compiled_rows(4 * budget.seconds, quick),
         "cancellation": lambda: cancellation_rows(quick),
     }
     about = environment()
-    print("\n".join(f"{name:10}{value}" for name, value in about.items()))
+    print("\n".join(f"{name:14}{value}" for name, value in about.items()))
     config = {key: str(value) for key, value in vars(arguments).items()}
     results = {}
     for name in arguments.sections:

@@ -55,6 +55,12 @@ def heads() -> str:
         against = "`vbll`" if faster else "`nn.Linear` + cross-entropy"
         target = row["target"].replace(" ", " ") + "×"
         rows.append([what, row["size"], against, ratio, target, row["verdict"].lower()])
+    for row in json.loads((RESULTS / "compiled.json").read_text())["sections"]["compiled"]:
+        what = f"train, {row['model']}, both sides compiled"
+        ratio = f"{number(row['compiled/compiled'])}× the time"
+        target = row["target"].replace(" ", " ") + "×"
+        against = "`nn.Linear` + cross-entropy"
+        rows.append([what, row["size"], against, ratio, target, row["verdict"].lower()])
     for row in record["sections"].get("memory", []):
         if row["target"]:
             resident = row["resident_MB"] / row["parameters_MB"]
@@ -314,6 +320,7 @@ TABLES: dict[Path, Tables] = {
         "cancellation": partial(section, "cancellation"),
         "grid": grid,
         "profile": partial(section, "profile", "profile.json"),
+        "compiled": partial(section, "compiled", "compiled.json"),
     },
     ROOT / "docs" / "choosing.md": {
         "about": choosing_about,

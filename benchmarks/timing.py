@@ -7,6 +7,9 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import TypeVar
+
+Side = TypeVar("Side")  # what tells the sides apart, a name for instance
 
 SLICE = 0.05  # seconds a side runs before it is the other's turn (at least one call),
 SHARE = 0.1  # or this much of the slowest side's step, so that the fast side is called often
@@ -33,17 +36,17 @@ class Timing:
 
 
 def interleave(
-    steps: Mapping[str, Callable[[], object]], seconds: float, min_rounds: int
-) -> dict[str, Timing]:
+    steps: Mapping[Side, Callable[[], object]], seconds: float, min_rounds: int
+) -> dict[Side, Timing]:
     """Time every step call by call, in turns, for about so many seconds.
 
     Args:
-        steps: what to call, by name.
+        steps: what to call, by side.
         seconds: time to spend in all; slow steps may need more for `min_rounds`.
         min_rounds: turns that every step gets at least.
 
     Returns:
-        The time of every call, by name. One call of each before the first turn is not counted.
+        The time of every call, by side. One call of each before the first turn is not counted.
     """
     durations = {}
     for name, step in steps.items():
@@ -51,7 +54,7 @@ def interleave(
         durations[name] = min(once, _time(step)) if once < 1 else once
     turn = max(SLICE, SHARE * max(durations.values()))
     calls = {name: max(1, min(MAX_CALLS, int(turn / once))) for name, once in durations.items()}
-    measured: dict[str, list[float]] = {name: [] for name in steps}
+    measured: dict[Side, list[float]] = {name: [] for name in steps}
     start, rounds = time.perf_counter(), 0
     while rounds < min_rounds or time.perf_counter() - start < seconds:
         for name, step in steps.items():

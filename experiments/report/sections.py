@@ -9,7 +9,7 @@ import numpy as np
 
 from ..published import DATASETS, SUSPECT, UCI, Estimate
 from .markdown import BLANK, bullets, digits_of, name, ranges, show, table
-from .statistics import Runs, marked
+from .statistics import ABLATION, Runs, marked
 
 GROUPS = {True: "*single pass*", False: "*several passes*", None: "*not in the registry*"}
 
@@ -126,14 +126,23 @@ def times(runs: Runs) -> str:
         means = [f"{np.mean(values):.1f}" if values else BLANK for values in found]
         return [[runs.methods[method].label, *means, f"{sum(map(sum, found)) / 60:.1f}"]]
 
-    total = sum(sum(seconds(method, DATASETS)) for method in runs.methods) / 60
+    minutes = {method: sum(seconds(method, DATASETS)) / 60 for method in runs.methods}
+    total = sum(minutes.values())
+    ablated = sum(spent for method, spent in minutes.items() if method.startswith(ABLATION))
+    ours = minutes.get("ours", 0.0)
+    shares = [
+        ("the paper's methods", total - ablated - ours),
+        ("ours", ours),
+        ("the ablation", ablated),
+    ]
     lines = grouped(runs, runs.methods, rows)
     lines.append(["**all**", *[""] * len(DATASETS), f"**{total:.1f}**"])
     return (
         "Seconds of processor time per seed, mean over seeds; a process has one thread, and seeds "
         "that trained as one batched model share its time equally. Records hold wall time too, "
-        "which depends on what else the machine did. All runs together: "
-        f"{total:.1f} core-minutes ({total / 60:.2f} core-hours).\n\n"
+        "which depends on what else the machine did. On two cores "
+        + ", ".join(f"{who} took {spent / 120:.2f} hours" for who, spent in shares)
+        + f"; {total / 60:.2f} core-hours together.\n\n"
         + table(["", *map(name, DATASETS), "core-minutes"], lines)
     )
 
