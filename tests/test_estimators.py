@@ -22,12 +22,12 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from lastlayer.sklearn import LastLayerClassifier, LastLayerRegressor, load, save
 
-from .estimators import QUICK
+from .estimators import QUICK, QUICKEST
 
 ESTIMATORS = [
-    LastLayerRegressor(**QUICK),
-    LastLayerClassifier(**QUICK),
-    LastLayerClassifier("generative", **QUICK),
+    LastLayerRegressor(**QUICKEST),
+    LastLayerClassifier(**QUICKEST),
+    LastLayerClassifier("generative", **QUICKEST),
 ]
 
 

@@ -5,7 +5,9 @@ import importlib.util
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from . import calibration, conformal, functional, metrics, ood, plots
+    from . import calibration, conformal, functional, ood
+    from . import metrics as metrics  # not in __all__: they need an extra
+    from . import plots as plots
     from .covariances import Covariance, Dense, Diagonal, Kronecker, LowRank, Shared
     from .crossfitting import CrossFit, crossfit, crossfit_many
     from .heads import (
@@ -78,15 +80,13 @@ __all__ = [
     "functional",
     "kl",
     "make_variational",
-    "metrics",
     "ood",
-    "plots",
     "posttrain",
 ]
 
 
 # Imported when first asked for, because torch takes seconds: help, a mistake in the arguments of
-# the command line and Ctrl-C do not wait for it, and metrics and plots need an extra.
+# the command line and Ctrl-C do not wait for it.
 _NAMES_OF = {
     "covariances": ("Covariance", "Dense", "Diagonal", "Kronecker", "LowRank", "Shared"),
     "crossfitting": ("CrossFit", "crossfit", "crossfit_many"),
@@ -131,10 +131,13 @@ def __getattr__(name: str) -> Any:
         return value
     module = name.isidentifier() and not name.startswith("_")
     if module and importlib.util.find_spec(f"{__name__}.{name}"):
-        return importlib.import_module(f"{__name__}.{name}")
+        try:
+            return importlib.import_module(f"{__name__}.{name}")
+        except ImportError as error:  # its extra is missing: as an attribute, it is not there
+            raise AttributeError(str(error)) from error
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
     """All public names, imported or not."""
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *__all__, "metrics", "plots"})
