@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -200,7 +201,9 @@ class LastLayerEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         """The network, its calibration, and what was tried."""
         count, width = data[0].shape
         check_count("num_folds", self.num_folds, 2)
-        size: Any = min(count, MOST_TOGETHER) if self.batch_size == "auto" else self.batch_size
+        size: Any = self.batch_size
+        if size == "auto":
+            size = math.ceil(count / math.ceil(count / MOST_TOGETHER))  # no small rest
         check_count("batch_size", size)
         longest: Any = self.max_epochs
         if longest == "auto":

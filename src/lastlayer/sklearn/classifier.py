@@ -49,7 +49,7 @@ class LastLayerClassifier(ClassifierMixin, LastLayerEstimator):  # type: ignore[
             proportion if there are more than 8192 rows.
         early_stopping: whether fewer are tried first, and twice as many while that helps.
         num_folds: in how many parts the data take turns in being held out.
-        batch_size: rows per step; "auto" is all of them, but at most 1024.
+        batch_size: rows per step; "auto" is all of them, or equal parts of at most 1024.
         learning_rate: at the start, of SOAP along a cosine.
         weight_decays: of the hidden layers, over the number of rows; the better one is taken.
         false_alarm_rate: share of good rows with an `ood_score` above `ood_threshold_`.

@@ -78,26 +78,26 @@ class SOAP(Optimizer):
                     if parameter.grad.layout != torch.strided or parameter.is_complex():
                         raise TypeError("SOAP needs dense gradients of real parameters")
                     gradient = _matrices(parameter.grad, knobs["stacked"])
-                    change = _adam(self.state[parameter], gradient, knobs)
+                    change, factor = _adam(self.state[parameter], gradient, knobs)
                     parameter.mul_(1 - knobs["lr"] * knobs["weight_decay"])
-                    parameter.sub_(change.view_as(parameter), alpha=knobs["lr"])
+                    parameter.sub_(change.view_as(parameter), alpha=knobs["lr"] * factor)
         return loss
 
 
-def _adam(state: State, gradient: Tensor, knobs: dict[str, Any]) -> Tensor:
-    """Adam's step for the learning rate one: taken in the basis, then turned back."""
+def _adam(state: State, gradient: Tensor, knobs: dict[str, Any]) -> tuple[Tensor, float]:
+    """Adam's step for the learning rate one, taken in the basis and turned back; and its factor."""
     if not state:
         state |= _started(gradient, knobs["max_size"])
     state["step"] += 1
     count, (decay, decay_square) = int(state["step"]), knobs["betas"]
-    state["mean"].lerp_(gradient, 1 - decay)
-    _remember(state, gradient, 1 - knobs["memory"])
+    _remember(state, gradient, knobs["memory"])
     if count % knobs["every"] == 0:  # not before: the first gradients leave most of it open
         _renew(state)
-    mean, turned = (_turn(state, matrices) for matrices in (state["mean"], gradient))
-    state["square"].lerp_(turned.square(), 1 - decay_square)
-    root = (state["square"] / (1 - decay_square**count)).sqrt()
-    return _turn(state, mean / (1 - decay**count) / (root + knobs["eps"]), back=True)
+    turned = _turn(state, gradient)
+    state["mean"].lerp_(turned, 1 - decay)
+    state["square"].mul_(decay_square).addcmul_(turned, turned, value=1 - decay_square)
+    root = state["square"].sqrt().mul_((1 - decay_square**count) ** -0.5).add_(knobs["eps"])
+    return _turn(state, state["mean"] / root, back=True), 1 / (1 - decay**count)
 
 
 def _matrices(gradient: Tensor, stacked: bool) -> Tensor:
@@ -119,26 +119,28 @@ def _started(gradient: Tensor, max_size: int) -> State:
     return state
 
 
-def _remember(state: State, gradient: Tensor, weight: float) -> None:
+def _remember(state: State, gradient: Tensor, memory: float) -> None:
     """Let the second moments of both sides follow the gradient."""
+    share = {"beta": memory, "alpha": 1 - memory}
     if "left" in state:
-        state["left_moment"].lerp_(gradient @ gradient.mT, weight)
+        state["left_moment"].baddbmm_(gradient, gradient.mT, **share)
     if "right" in state:
-        state["right_moment"].lerp_(gradient.mT @ gradient, weight)
+        state["right_moment"].baddbmm_(gradient.mT, gradient, **share)
 
 
 def _renew(state: State) -> None:
     """Take the eigenvectors of the second moments as the basis.
 
-    The mean squares move there as variances of uncorrelated entries do. In their old places, beside
-    entries of another size, they would let a step be of any length.
+    The mean moves there, and the mean squares as variances of uncorrelated entries do. In their old
+    places, beside entries of another size, they would let a step be of any length.
     """
     for name in ("left", "right"):
         if name in state:
             moment = torch.nan_to_num(state[f"{name}_moment"].double(), 0.0, 0.0, 0.0)
             basis = torch.linalg.eigh(moment).eigenvectors.to(state[name])
-            moved, square = (basis.mT @ state[name]).square(), state["square"]
-            state["square"] = moved @ square if name == "left" else square @ moved.mT
+            move = basis.mT @ state[name]
+            for kept, by in (("mean", move), ("square", move.square())):
+                state[kept] = by @ state[kept] if name == "left" else state[kept] @ by.mT
             state[name] = basis
 
 
