@@ -171,6 +171,18 @@ def test_training_of_many_rows_is_no_longer(regression, monkeypatch, many, epoch
     assert model.num_epochs_ == epochs
 
 
+@pytest.mark.parametrize(("enough", "held_out"), [(30, 50), (60, 75), (1000, 100)])
+def test_parts_are_held_out_until_there_are_enough_rows(regression, monkeypatch, enough, held_out):
+    X, y = regression
+    monkeypatch.setattr("lastlayer.sklearn._base.ENOUGH_HELD_OUT", enough)
+    seen = []
+    monkeypatch.setattr(
+        "lastlayer.sklearn._base.threshold", lambda scores, rate: seen.append(len(scores)) or 0.0
+    )
+    LastLayerRegressor(**QUICKEST | {"num_folds": 4}).fit(X[:100], y[:100])
+    assert seen == [held_out]
+
+
 def test_no_hidden_layer_is_linear_regression():
     generator = np.random.default_rng(0)
     X = generator.standard_normal((200, 3))

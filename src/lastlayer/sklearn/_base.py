@@ -45,6 +45,7 @@ MOST_TOGETHER = 1024  # rows in a step of training
 FEWEST_STEPS = 64  # of the shortest training
 MOST_EPOCHS = 1024  # of the longest,
 MANY_ROWS = 8192  # of more rows in proportion fewer, so that steps are not more
+ENOUGH_HELD_OUT = 2000  # rows to choose and calibrate by; beyond them no further part is held out
 
 
 class LastLayerEstimator(BaseEstimator, ABC):  # type: ignore[misc]
@@ -210,6 +211,7 @@ class LastLayerEstimator(BaseEstimator, ABC):  # type: ignore[misc]
             longest = max(1, min(MOST_EPOCHS, MOST_EPOCHS * MANY_ROWS // count))
         check_count("max_epochs", longest)
         shortest = min(longest, max(1, FEWEST_STEPS * size // count))
+        num_folds = min(self.num_folds, count)
 
         def make(train: tuple[Tensor, ...]) -> nn.Module:
             share = len(train[0]) / count
@@ -219,7 +221,8 @@ class LastLayerEstimator(BaseEstimator, ABC):  # type: ignore[misc]
             make,
             data,
             seed=int(check_random_state(self.random_state).randint(2**31 - 1)),
-            num_folds=min(self.num_folds, count),
+            num_folds=num_folds,
+            turns=min(num_folds, math.ceil(num_folds * ENOUGH_HELD_OUT / count)),
             epochs=longest,
             shortest=shortest if self.early_stopping else longest,
             scaling=self._scaling,

@@ -48,7 +48,7 @@ class LastLayerClassifier(ClassifierMixin, LastLayerEstimator):  # type: ignore[
         max_epochs: passes over the data in the longest training; "auto" is 1024, or fewer in
             proportion if there are more than 8192 rows.
         early_stopping: whether fewer are tried first, and twice as many while that helps.
-        num_folds: in how many parts the data take turns in being held out.
+        num_folds: in how many parts the data take turns in being held out, until 2000 rows were.
         batch_size: rows per step; "auto" is all of them, or equal parts of at most 1024.
         learning_rate: at the start, of SOAP along a cosine.
         weight_decays: of the hidden layers, over the number of rows; the better one is taken.
