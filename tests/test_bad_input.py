@@ -48,6 +48,11 @@ def a_set(attribute: str, value: float) -> None:
     setattr(regression(), attribute, value)
 
 
+def updated_after_weights_per_output(head: ll.Regression) -> None:
+    head.fit_exact(features(), TARGET, torch.ones(B, K))
+    head.update(features(), TARGET)
+
+
 # What a row of the table says: situation, the calls, the error, a part of its message.
 ERRORS: list[tuple[str, list[Callable[[], object]], type[Exception], str]] = [
     (
@@ -59,7 +64,10 @@ ERRORS: list[tuple[str, list[Callable[[], object]], type[Exception], str]] = [
     ("integer features", everywhere(lambda x: x.long()), TypeError, "must be floating point"),
     (
         "features of another dtype than the head",
-        everywhere(lambda x: x.float()),
+        [
+            *everywhere(lambda x: x.float()),
+            lambda: regression(device="meta")(features().float().to("meta")),
+        ],
         TypeError,
         "but the head is torch.float64",
     ),
@@ -202,6 +210,21 @@ ERRORS: list[tuple[str, list[Callable[[], object]], type[Exception], str]] = [
         "did you mean",
     ),
     (
+        "a covariance that is made already",
+        [lambda: regression(covariance=ll.Dense(K, N))],
+        TypeError,
+        "wanted as a callable",
+    ),
+    (
+        "an average over no samples",
+        [
+            lambda: discriminative()(features()).probs(num_samples=0),
+            lambda: discriminative()(features()).mutual_information(num_samples=0),
+        ],
+        ValueError,
+        "num_samples must be an integer of at least 1",
+    ),
+    (
         "classification with one class",
         [
             lambda: ll.DiscriminativeClassification(N, 1, num_data=100),
@@ -257,6 +280,7 @@ ERRORS: list[tuple[str, list[Callable[[], object]], type[Exception], str]] = [
         [
             lambda: regression().fit_exact(features(), TARGET, torch.full((B,), torch.nan)),
             lambda: generative().update(features(), LABELS, torch.full((B,), -1.0)),
+            lambda: generative().observe(LABELS, torch.full((B,), torch.nan)),
         ],
         ValueError,
         "must be finite and not negative",
@@ -302,7 +326,10 @@ ERRORS: list[tuple[str, list[Callable[[], object]], type[Exception], str]] = [
     ),
     (
         "update of one shared S with weights per output",
-        [lambda: regression().update(features(), TARGET, torch.ones(B, K))],
+        [
+            lambda: regression().update(features(), TARGET, torch.ones(B, K)),
+            lambda: updated_after_weights_per_output(regression()),
+        ],
         ValueError,
         "use covariance='dense'",
     ),

@@ -201,6 +201,13 @@ def test_observed_counts_are_the_dirichlet_posterior_and_may_be_edited(
     torch.testing.assert_close(ratio, ratio[:1].expand_as(ratio))  # densities unchanged
 
 
+def test_edited_counts_may_be_whole_numbers() -> None:
+    head = ll.GenerativeClassification(2, 3, num_data=10)
+    head.concentration = torch.tensor([90, 5, 5])
+    head.observe(torch.tensor([0, 1, 2]), torch.tensor([0.5, 0.5, 0.0]))
+    assert head.concentration.tolist() == [90.5, 5.5, 5.0]
+
+
 @pytest.mark.parametrize("noise", ["diagonal", "dense"])
 def test_sampled_class_densities_average_to_the_predictive(
     noise: str, generator: torch.Generator
@@ -266,6 +273,31 @@ def test_generative_logits_survive_cancellation_in_single_precision(
     )
 
 
+@pytest.mark.parametrize("covariance", COVARIANCES)
+@pytest.mark.parametrize("noise", ["diagonal", "dense"])
+def test_many_classes_close_together_are_told_apart_beside_others_far_away(
+    covariance: str, noise: Any, generator: torch.Generator
+) -> None:
+    means = torch.randn(2, 1, 64, generator=generator) * 1000 + 1000  # two groups of ten
+    means = (means + torch.randn(2, 10, 64, generator=generator) / 8).flatten(0, 1)
+    exact = ll.GenerativeClassification(
+        64, 20, num_data=1000, covariance=covariance, noise=noise, dtype=torch.float64
+    )
+    with torch.no_grad():
+        exact.mean.copy_(means.float())
+        exact.covariance.set_isotropic(0.01)
+    single = ll.GenerativeClassification(
+        64, 20, num_data=1000, covariance=covariance, noise=noise, dtype=torch.float32
+    )
+    single.load_state_dict(exact.state_dict())
+    target = torch.arange(20).repeat(10)
+    features = (means[target] + torch.randn(200, 64, generator=generator)).float()
+    found, expected = single(features), exact(features.double())
+    assert found.log_joint.dtype == torch.float32
+    error = found.log_prob(target) - expected.log_prob(target)
+    assert error.abs().max() < 1e-3
+
+
 @pytest.mark.parametrize("covariance", ["diagonal", "low_rank"])
 def test_generative_gradients_survive_cancellation_in_single_precision(
     covariance: str, generator: torch.Generator
@@ -320,6 +352,18 @@ def test_single_examples_without_a_batch_dimension_have_densities_and_losses(
         torch.testing.assert_close(head(features[0]).log_joint, head(features).log_joint[0])
         alone = head.elbo(features[0], target[0]).bound
         torch.testing.assert_close(alone, head.elbo(features[:1], target[:1]).bound)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "digits"), [(torch.float16, 1e-2), (torch.bfloat16, 1e-2), (torch.float32, 1e-6)]
+)
+def test_the_log_prior_of_wide_noise_survives_half_precision(
+    dtype: torch.dtype, digits: float
+) -> None:
+    head = ll.GenerativeClassification(640, 3, num_data=1000, dtype=torch.float64)
+    head.noise.set_isotropic(0.135)
+    wide = head.noise.log_prior(head.prior).item()
+    assert head.to(dtype).noise.log_prior(head.prior).item() == pytest.approx(wide, rel=digits)
 
 
 def test_counts_survive_half_precision() -> None:

@@ -1,5 +1,6 @@
 """The regression head against closed forms, explicit matrices and gradient descent."""
 
+import copy
 import itertools
 from typing import Any
 
@@ -249,6 +250,42 @@ def test_updating_in_any_split_equals_fitting_once(
     torch.testing.assert_close(updated.covariance.dense(), once.covariance.dense())
 
 
+@pytest.mark.parametrize(
+    "move",
+    [
+        lambda head: head.float(),
+        lambda head: head.bfloat16().float(),
+        lambda head: head.half().double().float(),
+        lambda head: copy.deepcopy(head).float(),
+    ],
+    ids=["float32", "by bfloat16", "by float16", "copied"],
+)
+def test_a_new_head_updates_from_its_prior_whatever_it_was_cast_to(
+    move: Any, generator: torch.Generator
+) -> None:
+    features, target = (part.float() for part in data(2, generator))
+    moved, fitted = move(head(2)), move(head(2))
+    moved.update(features, target)
+    fitted.fit_exact(features, target)
+    torch.testing.assert_close(moved.mean, fitted.mean)
+    torch.testing.assert_close(moved.covariance.dense(), fitted.covariance.dense())
+
+
+@pytest.mark.parametrize("assign", [False, True])
+def test_a_head_made_on_the_meta_device_updates_from_what_it_loaded(
+    assign: bool, generator: torch.Generator
+) -> None:
+    features, target = data(2, generator)
+    fitted = head(2)
+    fitted.fit_exact(features[:10], target[:10])
+    loaded = ll.Regression(N, 2, num_data=T, prior=PRIOR, device="meta", dtype=torch.float64)
+    loaded = loaded if assign else loaded.to_empty(device="cpu")
+    loaded.load_state_dict(fitted.state_dict(), assign=assign)
+    for one in (fitted, loaded):
+        one.update(features[10:], target[10:])
+    torch.testing.assert_close(loaded.mean, fitted.mean)
+
+
 def test_single_examples_without_a_batch_dimension_update_too(generator: torch.Generator) -> None:
     features, target = data(1, generator)
     once, updated = head(1), head(1)
@@ -319,6 +356,22 @@ def test_outputs_weighted_zero_are_as_if_never_seen(row: str, generator: torch.G
     loss = both(features, target, weight)
     for gradient in torch.autograd.grad(loss, [both.mean, *both.covariance.parameters()]):
         assert gradient.abs().max() < 1e-9  # finite, and at the optimum
+
+
+@pytest.mark.parametrize(("covariance", "noise", "row"), OPTIONS)
+def test_estimated_noise_does_not_drown_in_the_level_of_targets(
+    covariance: str, noise: str, row: str, generator: torch.Generator
+) -> None:
+    features = torch.randn(2000, N, generator=generator)
+    error = 0.01 * torch.randn(2000, 2, generator=generator)
+    made = []
+    for level in (0.0, 1e6):
+        options: Any = {"covariance": covariance, "noise": noise, "row_covariance": row}
+        prior = ll.Prior(variance=1e18, noise_scale=1e-6)
+        one = ll.Regression(N, 2, num_data=2000, bias=True, prior=prior, **options)
+        one.fit_exact(features, features[:, :2] + level + error, estimate_noise=True)
+        made.append(one.noise.covariance())
+    torch.testing.assert_close(*made, rtol=1e-3, atol=1e-8)
 
 
 def test_integer_weights_count_as_repeated_examples(generator: torch.Generator) -> None:

@@ -65,7 +65,9 @@ def check_features(features: Tensor, num_features: int, like: Tensor) -> None:
             f"features are on {features.device} but the head is on {like.device}; "
             "move one with .to(device)"
         )
-    if features.dtype != like.dtype and not torch.is_autocast_enabled(features.device.type):
+    if features.dtype != like.dtype and (
+        features.is_meta or not torch.is_autocast_enabled(features.device.type)
+    ):
         raise TypeError(
             f"features are {features.dtype} but the head is {like.dtype}; convert one, for "
             "example features.to(head.mean.dtype) or head.to(features.dtype)"

@@ -9,16 +9,27 @@ from torch import Tensor
 
 
 class RegressionStatistics(NamedTuple):
-    """What an exact regression needs of the data."""
+    """What an exact regression needs of the data, with the residuals e = y − W₀φ for targets."""
 
     gram: Tensor  # G = Σ_t w φφᵀ, (K, N, N), or (1, N, N) if the same for all outputs
-    cross: Tensor  # C = Σ_t w yφᵀ, (K, N)
-    outer: Tensor  # Σ_t w yyᵀ, (K, K)
+    cross: Tensor  # Σ_t w eφᵀ, (K, N)
+    outer: Tensor  # Σ_t w eeᵀ, (K, K)
     counts: Tensor  # Σ_t w, (K,)
+    reference: Tensor  # W₀, (K, N)
 
     def merge(self, other: RegressionStatistics) -> RegressionStatistics:
-        """Those of both sets of data together."""
-        return RegressionStatistics(*(one + two for one, two in zip(self, other, strict=True)))
+        """Those of both sets of data together, which have the same reference."""
+        return RegressionStatistics(
+            self.gram + other.gram,
+            self.cross + other.cross,
+            self.outer + other.outer,
+            self.counts + other.counts,
+            self.reference,
+        )
+
+    def target_cross(self) -> Tensor:
+        """C = Σ_t w yφᵀ, (K, N)."""
+        return self.cross + _times(self.reference, self.gram)
 
 
 class ClassStatistics(NamedTuple):
@@ -42,12 +53,20 @@ def eye_like(matrix: Tensor) -> Tensor:
     return torch.eye(matrix.shape[-1], dtype=matrix.dtype, device=matrix.device)
 
 
-def regression_statistics(features: Tensor, target: Tensor, weight: Tensor) -> RegressionStatistics:
-    """Sufficient statistics of features (T, N), targets (T, K) and weights (T, 1) or (T, K)."""
+def regression_statistics(
+    features: Tensor, target: Tensor, weight: Tensor, reference: Tensor
+) -> RegressionStatistics:
+    """Sufficient statistics of features (T, N), targets (T, K) and weights (T, 1) or (T, K).
+
+    With a reference W₀ (K, N) close to the weights that are looked for, what they leave over does
+    not cancel, however large the targets are.
+    """
     gram = torch.stack([features.mT @ (features * column[:, None]) for column in weight.mT])
-    weighted = weight * target
+    residual = target - features @ reference.mT
+    weighted = weight * residual
     counts = weight.sum(0).expand(target.shape[-1])
-    return RegressionStatistics(gram, weighted.mT @ features, weighted.mT @ target, counts)
+    products = (weighted.mT @ features, weighted.mT @ residual)
+    return RegressionStatistics(gram, *products, counts, reference)
 
 
 def posterior_precision(gram: Tensor, coefficients: Tensor, prior_variance: float) -> Tensor:
@@ -80,8 +99,9 @@ def cross_of_posterior(
 
 def residual_scatter(data: RegressionStatistics, mean: Tensor) -> Tensor:
     """Σ_t w(y − W̄φ)(y − W̄φ)ᵀ, (K, K); with weights per output only its diagonal means much."""
-    explained = mean @ data.cross.mT
-    return data.outer - explained - explained.mT + mean @ _times(mean, data.gram).mT
+    change = mean - data.reference
+    explained = change @ data.cross.mT
+    return data.outer - explained - explained.mT + change @ _times(change, data.gram).mT
 
 
 def _times(mean: Tensor, gram: Tensor) -> Tensor:

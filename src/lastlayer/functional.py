@@ -28,6 +28,12 @@ def at_least_float32(tensor: Tensor) -> Tensor:
     return tensor.float() if tensor.dtype in (torch.float16, torch.bfloat16) else tensor
 
 
+def widest(tensor: Tensor) -> Tensor:
+    """Cast to double precision, where the device has it."""
+    has_double = tensor.device.type != "mps"
+    return tensor.double() if has_double and tensor.dtype != torch.float64 else tensor
+
+
 def full_precision(like: Tensor) -> AbstractContextManager[None]:
     """Without autocast, where half precision would cancel or underflow."""
     if like.is_meta:  # has no autocast to disable
@@ -107,7 +113,8 @@ def inverse_wishart_log_density(
     """
     dimension = log_precision_scale.shape[-1]
     strength = dof + dimension + 1
-    return torch.sub(strength * log_precision_scale.sum(), precision_trace, alpha=0.5 * scale)
+    half_logdet = at_least_float32(log_precision_scale).sum()
+    return torch.sub(strength * half_logdet, precision_trace, alpha=0.5 * scale)
 
 
 # --------------------------------------------------------------- discriminative classification
@@ -222,9 +229,15 @@ def class_log_densities(features: Tensor, mean: Tensor, log_precision_scale: Ten
     Returns:
         One value per class, (*batch, K).
     """
-    precision = (2 * log_precision_scale).exp().expand_as(mean)
+    flat, scale = features.reshape(-1, mean.shape[-1]), log_precision_scale.exp()
+    center = mean.detach().mean(0)
+    white, white_mean = (flat - center) * scale, (mean - center) * scale
     logdet = 2 * log_precision_scale.sum().expand(mean.shape[0])
-    return gaussian_log_densities(features, mean, GaussianPrecision(precision, None, logdet))
+    precision = GaussianPrecision(scale.square().expand_as(mean), None, logdet)
+    bias = _log_normalizer(precision) - 0.5 * white_mean.square().sum(-1)
+    squares = white.square().sum(-1, keepdim=True)  # the same for all classes
+    densities = F.linear(white, white_mean, bias) - 0.5 * squares
+    return _refined(densities, flat, mean, precision).reshape(*features.shape[:-1], -1)
 
 
 class GaussianPrecision(NamedTuple):
@@ -240,12 +253,14 @@ def gaussian_log_densities(features: Tensor, mean: Tensor, precision: GaussianPr
 
     The quadratic is expanded, $w(\phi-\mu)^2 = w\phi^2 - 2w\mu\phi + w\mu^2$, which costs as
     much as a linear layer but cancels where the means are far apart. So features and means are
-    centred first, and the few likeliest classes, which alone decide probabilities and gradients,
-    are computed again without expanding, in the dtype of the precision.
+    centred first, and the few likeliest classes are computed again without expanding, in the dtype
+    of the precision. They decide probabilities and gradients, if no more than NUM_REFINED classes
+    lie so close together that rounding hides which is likelier: predictions, which may not assume
+    that, call this in double precision.
 
     Args:
         features: φ, (*batch, N).
-        mean: μ_k, (K, N).
+        mean: μ_k, (K, N), of the same dtype.
         precision: the inverse covariances.
 
     Returns:
@@ -257,8 +272,7 @@ def gaussian_log_densities(features: Tensor, mean: Tensor, precision: GaussianPr
     center = mean.detach().mean(0)
     centered, centered_mean = flat - center, mean - center
     linear = diagonal * centered_mean  # (K, N)
-    normalizer = 0.5 * (precision.logdet - num_features * LOG_2PI)  # (K,)
-    bias = normalizer - 0.5 * (linear * centered_mean).sum(-1)
+    bias = _log_normalizer(precision) - 0.5 * (linear * centered_mean).sum(-1)
     densities = torch.addmm(bias, -0.5 * centered.square(), diagonal.mT)
     densities = torch.addmm(densities, centered, linear.mT)
     if precision.factor is not None:
@@ -267,11 +281,22 @@ def gaussian_log_densities(features: Tensor, mean: Tensor, precision: GaussianPr
         products = F.linear(centered, factor.flatten(0, 1), -shift.flatten())
         squares = products.square().unflatten(-1, (num_classes, factor.shape[1])).sum(-1)
         densities = densities + 0.5 * squares
-    likely = densities.detach().topk(min(NUM_REFINED, num_classes), -1).indices
-    exact = F.embedding(likely, normalizer.unsqueeze(-1)).squeeze(-1)
-    exact = exact - 0.5 * _quadratics(flat, mean, precision, likely)
-    densities = densities.scatter(-1, likely, exact)
-    return densities.reshape(*features.shape[:-1], num_classes)
+    return _refined(densities, flat, mean, precision).reshape(*features.shape[:-1], num_classes)
+
+
+def _log_normalizer(precision: GaussianPrecision) -> Tensor:
+    """Log-densities at the means, (K,)."""
+    return 0.5 * (precision.logdet - precision.diagonal.shape[-1] * LOG_2PI)
+
+
+def _refined(
+    densities: Tensor, features: Tensor, mean: Tensor, precision: GaussianPrecision
+) -> Tensor:
+    """Log-densities (batch, K), those of the likeliest classes again and without expanding."""
+    likely = densities.detach().topk(min(NUM_REFINED, len(mean)), -1).indices
+    exact = F.embedding(likely, _log_normalizer(precision).unsqueeze(-1)).squeeze(-1)
+    exact = exact - 0.5 * _quadratics(features, mean, precision, likely)
+    return densities.scatter(-1, likely, exact)
 
 
 def _quadratics(

@@ -81,6 +81,11 @@ def _maximum_nodes(mean: Tensor, variance: Tensor, num_nodes: int) -> tuple[Tens
 def expected_log_softmax(mean: Tensor, variance: Tensor, num_nodes: int = 32) -> Tensor:
     r"""Logarithm of `expected_softmax`, which keeps its digits where probabilities underflow.
 
+    Of two classes the logarithm was right to 0.005 nats down to -95 where the variance of the
+    difference of their logits was at most 10. With larger variances it is right for probabilities
+    above 1e-4; below, where the nodes do not look, it is too small: by 0.1 nats at most with a
+    variance of 20, and by several with 60.
+
     Args:
         mean: Mean of the logits, (*batch, K).
         variance: Variance of the logits, (*batch, K).

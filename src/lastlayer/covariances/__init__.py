@@ -26,6 +26,11 @@ def make_covariance(
     covariance: CovarianceLike, num_outputs: int, num_features: int, **factory: Any
 ) -> Covariance:
     """Build a covariance from its name, or from a callable `(num_outputs, num_features)`."""
+    if isinstance(covariance, Covariance):
+        raise TypeError(
+            f"covariance is a {type(covariance).__name__} already, and is wanted as a callable "
+            "(num_outputs, num_features) that makes one, such as lastlayer.Dense, or as a name"
+        )
     if not callable(covariance):
         check_choice("covariance", covariance, COVARIANCES)
         return COVARIANCES[covariance](num_outputs, num_features, **factory)

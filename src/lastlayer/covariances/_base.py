@@ -1,5 +1,6 @@
 """What a head asks of a covariance."""
 
+import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import NamedTuple
@@ -84,7 +85,10 @@ class Covariance(nn.Module, ABC):
     def marginal_log_density(
         self, features: Tensor, mean: Tensor, noise_variance: Tensor
     ) -> Tensor:
-        """log N(φ | μ_k, S_k + diag(σ²)), (*batch, K), for mean (K, N) and σ² (N,)."""
+        """log N(φ | μ_k, S_k + diag(σ²)), (*batch, K), for mean (K, N) and σ² (N,).
+
+        All three are of one dtype: double for predictions, whatever that of the parameters is.
+        """
         factor = torch.linalg.cholesky(at_least_float32(self.dense()) + noise_variance.diag_embed())
         flat = features.reshape(-1, self.num_features)
         error = (flat - mean.unsqueeze(1)).mT  # (K, N, batch)
@@ -103,7 +107,7 @@ class Covariance(nn.Module, ABC):
     ) -> MarginalTerms:
         """`marginal_log_density`, traces and `logdet` at once, for those who can share work."""
         density = self.marginal_log_density(features, mean, noise_variance)
-        scaled = self.diagonal() @ noise_variance.reciprocal()
+        scaled = self.diagonal().to(noise_variance.dtype) @ noise_variance.reciprocal()
         return MarginalTerms(density, scaled, self.trace().sum(), self.logdet().sum())
 
     def precision(self) -> Tensor:
@@ -120,7 +124,13 @@ class Covariance(nn.Module, ABC):
         def divergence() -> Tensor:
             return 0.5 * ((self.dense() * precision).sum() - self.logdet().sum())
 
-        minimize(divergence, list(self.parameters()))
+        variables: list[Tensor] = list(self.parameters())
+        if not variables:
+            raise TypeError(
+                f"{type(self).__name__} has no parameters to become another covariance with; give "
+                "it some, or override project(precision)"
+            )
+        minimize(divergence, variables)
 
     def project_diagonal(self, precision: Tensor) -> None:
         """`project` for diagonal precisions, given as (K, N)."""
@@ -136,7 +146,7 @@ class Covariance(nn.Module, ABC):
         return torch.randn(shape, generator=generator, dtype=like.dtype, device=like.device)
 
     def _eye(self) -> Tensor:
-        like = next(self.parameters())
+        like = next(itertools.chain(self.parameters(), self.buffers()))
         return torch.eye(self.num_features, dtype=like.dtype, device=like.device)
 
     def extra_repr(self) -> str:

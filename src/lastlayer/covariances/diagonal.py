@@ -60,7 +60,7 @@ class Diagonal(Covariance):
         self, features: Tensor, mean: Tensor, noise_variance: Tensor
     ) -> MarginalTerms:
         """All from one look at s_k²."""
-        variance = self.diagonal()
+        variance = self.diagonal().to(noise_variance.dtype)
         total = variance + noise_variance
         precision = GaussianPrecision(total.reciprocal(), None, -total.log().sum(-1))
         density = gaussian_log_densities(features, mean, precision)

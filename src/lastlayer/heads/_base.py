@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensor
 
 from .._checks import (
     check_count,
@@ -17,7 +18,7 @@ from .._checks import (
     check_positive,
 )
 from ..covariances import CovarianceLike, make_covariance
-from ..functional import gaussian_kl, squared_sum
+from ..functional import at_least_float32, gaussian_kl, squared_sum
 from ..predictive import Predictive
 from ..priors import Prior
 
@@ -96,18 +97,32 @@ class Head(nn.Module, ABC):
     @property
     def fresh(self) -> bool:
         """Whether mean and S_k are where they started: neither trained, fitted nor loaded."""
-        rounding = 2 * torch.finfo(self.mean.dtype).eps
-        pairs = zip(self._sums(), self._start_sums, strict=True)
-        return all(abs(now - start) <= rounding * size for (now, size), (start, _) in pairs)
+        now, start = self._sums(), self._start_sums
+        if now is None or start is None:
+            return False
+        rounding = 4 * torch.finfo(at_least_float32(self.mean[:0]).dtype).eps
+        pairs = zip(now, start, strict=True)
+        return all(abs(value - first) <= rounding * size for (value, size), (first, _) in pairs)
 
     @torch.no_grad()
-    def _sums(self) -> list[tuple[float, float]]:
-        """Sums of the values and sizes of mean and S_k, by which a change of them shows."""
+    def _sums(self) -> list[tuple[float, float]] | None:
+        """Sums of the values and sizes of mean and S_k, by which a change of them shows.
+
+        None where there are no values: on the meta device, and of fake tensors.
+        """
         parameters = [self.mean, *self.covariance.parameters()]
-        if any(parameter.is_meta for parameter in parameters):
-            return []
-        double, size = torch.float64, torch.linalg.vector_norm
-        return [(float(p.sum(dtype=double)), float(size(p, 1, dtype=double))) for p in parameters]
+        if any(parameter.is_meta or isinstance(parameter, FakeTensor) for parameter in parameters):
+            return None
+        wide = [at_least_float32(parameter) for parameter in parameters]
+        return [(float(p.sum()), float(torch.linalg.vector_norm(p, 1))) for p in wide]
+
+    def _apply(self, fn: Any, recurse: bool = True) -> Any:
+        """Move or cast the head; a fresh one stays fresh, whatever rounding does to its sums."""
+        fresh = "_start_sums" in vars(self) and self.fresh
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        if fresh:
+            self._start_sums = self._sums()
+        return self
 
     # ------------------------------------------------------------------------- two calls
 

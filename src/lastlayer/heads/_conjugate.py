@@ -28,6 +28,7 @@ class ConjugateHead(Head):
     """
 
     noise: Noise
+    projected = False  # whether an exact fit was more than the family can hold
 
     @torch.no_grad()
     def fit_exact(
@@ -55,6 +56,8 @@ class ConjugateHead(Head):
         data = self._gather(features, target, weight)
         fit = self._in_double()
         fit._set_posterior(*fit._information(data))
+        if estimate_noise:  # from errors of these weights, which large targets do not drown
+            data = self._gather(features, target, weight, fit.mean.clone())
         for _ in range(max_iterations if estimate_noise else 0):
             before = fit.noise.covariance()
             prior = fit.prior
@@ -67,6 +70,7 @@ class ConjugateHead(Head):
                 break
         fit._count(data, forgetting=0.0)
         self.load_state_dict(fit.state_dict())
+        self.projected = self._loses(data)
 
     @torch.no_grad()
     def update(
@@ -79,7 +83,7 @@ class ConjugateHead(Head):
     ) -> None:
         """Condition the posterior on new data: the same as fitting on old and new together.
 
-        A new head starts from its prior, a trained one from the posterior it has learned.
+        A new head starts from its prior, a trained or loaded one from the posterior it has.
 
         Args:
             features: of the new data, (*batch, num_features); one example is (num_features,).
@@ -91,25 +95,38 @@ class ConjugateHead(Head):
         check_forgetting(forgetting)
         data = self._gather(features, target, weight)
         self._check_update(data)
+        if self.projected or self._loses(data):
+            raise ValueError(
+                "weights per output give every output its own posterior, which one shared S "
+                "cannot carry on; use covariance='dense'"
+            )
         fit = self._in_double()
         pairs = zip(fit._present(), fit._information(data), strict=True)
         fit._set_posterior(*(forgetting * old + new for old, new in pairs))
         fit._count(data, forgetting)
         self.load_state_dict(fit.state_dict())
 
-    def _gather(self, features: Tensor, target: Tensor, weight: Tensor | None) -> Any:
+    def _gather(
+        self,
+        features: Tensor,
+        target: Tensor,
+        weight: Tensor | None,
+        reference: Tensor | None = None,
+    ) -> Any:
         """Statistics of all the data, a chunk at a time: it may be large, mapped from a file."""
         rows = CHUNK * len(features) // max(features.numel(), 1) if features.ndim > 1 else 0
         parts = [features, target] if weight is None else [features, target, weight]
         if not 0 < rows < len(features) or len({len(part) for part in parts}) > 1:
-            return self._statistics(features, target, weight)  # all at once, or raise
+            return self._statistics(features, target, weight, reference)  # at once, or raise
         chunks = zip(*(part.split(rows) for part in parts), strict=True)
-        found = (self._statistics(*chunk, *[None] * (3 - len(chunk))) for chunk in chunks)
+        found = (self._statistics(x, y, w[0] if w else None, reference) for x, y, *w in chunks)
         return functools.reduce(lambda one, two: one.merge(two), found)
 
     @abstractmethod
-    def _statistics(self, features: Tensor, target: Tensor, weight: Tensor | None) -> Any:
-        """Check the data and reduce it to sufficient statistics."""
+    def _statistics(
+        self, features: Tensor, target: Tensor, weight: Tensor | None, reference: Tensor | None
+    ) -> Any:
+        """Check the data and reduce it to sufficient statistics, about a mean if one is given."""
 
     @abstractmethod
     def _information(self, data: Any) -> tuple[Tensor, Tensor]:
@@ -130,6 +147,10 @@ class ConjugateHead(Head):
     @abstractmethod
     def _check_update(self, data: Any) -> None:
         """Raise if the family cannot carry the posterior on."""
+
+    def _loses(self, data: Any) -> bool:
+        """Whether the exact posterior of data is more than the family can hold."""
+        return False
 
     def _count(self, data: Any, forgetting: float) -> None:
         """Count what is counted, after discounting what was; nothing, unless overridden."""

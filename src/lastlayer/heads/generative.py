@@ -28,6 +28,7 @@ from ..functional import (
     class_log_density,
     full_precision,
     generative_bound,
+    widest,
 )
 from ..noise import NOISES, Noise
 from ..predictive import GenerativePredictive
@@ -104,6 +105,12 @@ class GenerativeClassification(ConjugateHead):
         self.register_buffer("concentration", alpha)
         self.reset_parameters()
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Edited counts may be whole numbers, and become floating point to be counted on."""
+        if name == "concentration" and isinstance(value, Tensor) and not value.is_floating_point():
+            value = value.float()
+        super().__setattr__(name, value)
+
     def reset_parameters(self) -> None:
         """Start anew, with unit noise and no class observed."""
         super().reset_parameters()
@@ -113,7 +120,7 @@ class GenerativeClassification(ConjugateHead):
     def _apply(self, fn: Any, recurse: bool = True) -> Any:
         """Move or cast the head; counts stay at least float32, half precision cannot hold them."""
         counts = self.concentration
-        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        super()._apply(fn, recurse)
         if self.concentration.dtype in (torch.float16, torch.bfloat16):
             self.concentration = counts.to(self.concentration.device)
         return self
@@ -131,6 +138,7 @@ class GenerativeClassification(ConjugateHead):
         if weight is None:
             weight = torch.ones(target.shape, device=target.device)
         weight = check_weight(weight, target.shape, None).to(counts)
+        check_weights(weight)
         target = target.where(weight != 0, 0)
         check_range(target, self.num_outputs)
         self.concentration.add_(counts.index_add(0, target.flatten(), weight.flatten()))
@@ -140,8 +148,15 @@ class GenerativeClassification(ConjugateHead):
     def predict(self, features: Tensor) -> GenerativePredictive:
         """The joint density of features and label, and from it the label's probabilities."""
         with full_precision(features):
-            features, mean = self.noise.to_basis(features), self.noise.to_basis(self.mean)
-            scale = self.noise.basis_log_precision_scale()
+            # in double precision, where classes far apart do not drown those close together
+            features, mean, scale = (
+                widest(tensor)
+                for tensor in (
+                    self.noise.to_basis(features),
+                    self.noise.to_basis(self.mean),
+                    self.noise.basis_log_precision_scale(),
+                )
+            )
             marginal, scaled_trace, *_ = self.covariance.marginal_terms(
                 features, mean, (-2 * scale).exp()
             )
@@ -150,9 +165,10 @@ class GenerativeClassification(ConjugateHead):
         log_class = alpha.log() - alpha.sum().log()
         expected_log_class = alpha.digamma() - alpha.sum().digamma()
         volume = self.noise.basis_log_volume()  # densities in the features' own units
-        return GenerativePredictive(
-            marginal + (log_class + volume), expected + (expected_log_class + volume)
-        )
+        joint = (marginal + (log_class + volume), expected + (expected_log_class + volume))
+        if marginal.dtype != log_class.dtype:
+            joint = (joint[0].to(log_class.dtype), joint[1].to(log_class.dtype))
+        return GenerativePredictive(*joint)
 
     def objective(
         self, features: Tensor, target: Tensor, weight: Tensor | None
@@ -189,7 +205,7 @@ class GenerativeClassification(ConjugateHead):
     # --------------------------------------------------------------------- exact inference
 
     def _statistics(
-        self, features: Tensor, target: Tensor, weight: Tensor | None
+        self, features: Tensor, target: Tensor, weight: Tensor | None, reference: Tensor | None
     ) -> ClassStatistics:
         batch_shape = features.shape[:-1]
         flat = self._inputs(features).double().reshape(-1, self.width)

@@ -119,7 +119,7 @@ class Regression(ConjugateHead):
         noise = exact.inverse_wishart_mode(
             scatter, torch.full_like(power, self.num_data), prior.noise_dof, prior.noise_scale
         )
-        self.noise.assign(noise.to(self.mean))
+        self.noise.assign(noise.to(self.mean.device))
 
     # ------------------------------------------------------------------------- two calls
 
@@ -184,7 +184,7 @@ class Regression(ConjugateHead):
     # --------------------------------------------------------------------- exact inference
 
     def _statistics(
-        self, features: Tensor, target: Tensor, weight: Tensor | None
+        self, features: Tensor, target: Tensor, weight: Tensor | None, reference: Tensor | None
     ) -> RegressionStatistics:
         batch_shape = features.shape[:-1]
         features = self._inputs(features).double().reshape(-1, self.width)
@@ -197,11 +197,13 @@ class Regression(ConjugateHead):
         target = target.where(weight != 0, 0.0).reshape(-1, self.num_outputs)
         check_finite("targets", target)
         weight = weight.reshape(-1, weight.shape[-1])  # (T, 1) or (T, K)
-        return exact.regression_statistics(features, target, weight)
+        if reference is None:
+            reference = features.new_zeros(self.mean.shape)
+        return exact.regression_statistics(features, target, weight, reference)
 
     def _information(self, data: RegressionStatistics) -> tuple[Tensor, Tensor]:
         """G and C, which do not depend on the noise."""
-        return data.gram, data.cross
+        return data.gram, data.target_cross()
 
     def _check_update(self, data: RegressionStatistics) -> None:
         if not self.covariance.full:
@@ -210,11 +212,10 @@ class Regression(ConjugateHead):
                 f"{type(self.covariance).__name__} does not: use covariance='dense' or 'shared', "
                 "or call fit_exact on all the data"
             )
-        if self.covariance.shared and len(data.gram) > 1:
-            raise ValueError(
-                "weights per output give every output its own posterior, which one shared S "
-                "cannot carry on; use covariance='dense'"
-            )
+
+    def _loses(self, data: RegressionStatistics) -> bool:
+        """Whether weights per output give every output its own posterior, and S is shared."""
+        return self.covariance.shared and len(data.gram) > 1
 
     def _coefficients(self) -> Tensor:
         """How much a unit of ΦᵀΦ adds to the precision of each output's weights, (K,)."""
