@@ -1,15 +1,19 @@
 """The command line: what it writes, what it says, and what it leaves alone."""
 
+import bz2
 import csv
 import errno
 import gzip
 import json
+import lzma
 import math
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -137,6 +141,12 @@ def test_training_says_what_it_found_and_how_good_it_is(folder, tmp_path, capsys
         assert part in " ".join(shown.split())
 
 
+def test_a_last_layer_of_classes_is_not_asked_of_numbers_in_silence(folder, tmp_path, capsys):
+    command = ["fit", str(folder / "train.csv"), "--target", "price", "--head", "generative"]
+    assert run([*command, "--model", str(tmp_path / "model"), *QUICK[:-1]]) == 0
+    assert "--head generative is for classes" in capsys.readouterr().err
+
+
 def test_columns_can_be_ignored_and_rows_weighed(folder, tmp_path):
     frame = houses()
     frame["count"] = 2
@@ -211,6 +221,29 @@ def test_the_delimiter_is_found_out(tmp_path, delimiter):
     np.testing.assert_array_equal(table["price"], houses()["price"])
 
 
+@pytest.mark.parametrize("name", ["x.csv", "x.csv.gz", "x.csv.bz2", "x.csv.xz"])
+def test_compressed_files_are_read_whatever_they_are_called(tmp_path, name):
+    plain = b"a;b\n1,5;x\n-2,25;y\n"
+    path = tmp_path / name
+    for content in (plain, gzip.compress(plain), bz2.compress(plain), pa.compress(plain, "zstd")):
+        path.write_bytes(bytes(content))
+        assert TableFile(path).read().to_pylist() == [{"a": 1.5, "b": "x"}, {"a": -2.25, "b": "y"}]
+
+
+def test_text_may_begin_as_other_files_do(tmp_path):
+    path = tmp_path / "x.csv"
+    for name in ("PK", "BZh9", "PAR"):
+        path.write_text(f"{name},b\n1,2\n")
+        assert TableFile(path).columns == [name, "b"]
+
+
+def test_a_first_line_for_excel_names_the_delimiter(tmp_path):
+    path = tmp_path / "x.csv"
+    for first, delimiter in (("sep=;", ";"), ("\ufeffsep=:", ":"), ('"sep=\t"', "\t")):
+        path.write_text(f"{first}\na{delimiter}b\n1{delimiter}2,5\n", encoding="utf-8")
+        assert TableFile(path).read().to_pylist() == [{"a": 1, "b": 2.5}]
+
+
 def test_decimal_commas_are_numbers_where_commas_do_not_separate(tmp_path):
     path = tmp_path / "x.csv"
     path.write_text("a;b\n1,5;x\n-2,25;y\n")
@@ -264,7 +297,11 @@ def test_a_missing_target_names_what_there_is(folder, capsys, tmp_path):
     [
         ("", "is empty"),
         ("a,price\n", "has a header, but no rows"),
-        ("a,price\n1,2,3\n4,5\n", "cannot be read"),
+        ("a,price\n1,2\n4,5,6\n", "row 2 has 3 values instead of 2: '4,5,6'; correct it"),
+        ("sep=;\na;price\n1;2\n4\n", "row 2 has 1 value instead of 2: '4'; correct it"),
+        ('a,b,price\n1,"2,3\n4,5,6\n', "a quote in row 1 is not closed: '1,\"2,3'"),
+        ("a,price\n1,2,3\n4,5,6\n", "first line must hold the names of all columns, but 'a,price'"),
+        ("# new\na;price\n1,5;2\n", "first line must hold the names of all columns, but '# new'"),
         ("a,price\n1,\n2,\n", "no row has a value of 'price'"),
         ("a,a,price\n1,2,3\n", "2 columns named 'a'"),
         ("a,price\n1,5\n1,6\n", "no column to learn from: 'a' is always the same"),
@@ -293,7 +330,8 @@ def test_a_wrong_delimiter_is_suspected(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (gzip.compress(b"a,price\n1,2\n", mtime=0), "is compressed; unpack it"),
+        (lzma.compress(b"a,price\n1,2\n"), "is compressed by xz; unpack it"),
+        (gzip.compress(b"a,price\n1,2\n", mtime=0)[:-9], "is damaged: Truncated compressed stream"),
         ("a,price\n1,2\n".encode("utf-16"), "is UTF-16 text; save it as UTF-8"),
         (b"PK\x03\x04", "is a spreadsheet or an archive; save its table as CSV"),
         ("Stra\u00dfe,price\n1,2\n".encode("latin-1"), "not UTF-8"),
@@ -310,6 +348,19 @@ def test_predictions_are_not_written_as_what_they_are_not(folder, tmp_path, caps
     message = failed(capsys, "predict", str(folder / "model"), table, "-o", to)
     assert "must end in .csv or .parquet" in message
     assert listing(tmp_path) == []
+
+
+def test_output_does_not_replace_the_table(folder, tmp_path, capsys):
+    table = tmp_path / "new.csv"
+    shutil.copy(folder / "train.csv", table)
+    (tmp_path / "link.csv").symlink_to(table)
+    before = table.read_bytes()
+    for command in ("predict", "report"):
+        for to in (table, tmp_path / "link.csv"):
+            message = misused(capsys, command, str(folder / "model"), str(table), "-o", str(to))
+            assert "is the table itself; name another file by --output" in message
+    assert table.read_bytes() == before
+    assert listing(tmp_path) == ["link.csv", "new.csv"]
 
 
 def test_text_that_is_not_utf_8_says_so(tmp_path, capsys):
@@ -585,6 +636,23 @@ def test_small_and_ragged_files_are_told(tmp_path, capsys):
     assert TableFile(path).read()["a"].to_pylist() == [1.5, None, None]
 
 
+def test_long_integers_of_parquet_are_the_nearest_numbers(tmp_path, capsys):
+    at = np.arange(40)
+    whole = {"id": 2**53 + 1 + at**2, "count": np.full(40, 2**53 + 1), "y": 2**60 + 2**55 * at + 1}
+    pq, path = tmp_path / "x.parquet", tmp_path / "x.csv"
+    pa.parquet.write_table(pa.table(whole), pq)
+    pd.DataFrame(whole).to_csv(path, index=False)
+    found = []
+    for table in (str(pq), str(path)):
+        model, to = str(tmp_path / "model"), str(tmp_path / "out.csv")
+        options = ["--target", "y", "--weight", "count", "--model", model, *QUICK]
+        assert run(["fit", table, *options]) == 0
+        assert run(["predict", model, table, "-o", to]) == 0
+        assert run(["evaluate", model, table, "--json"]) == 0
+        found.append((pd.read_csv(to)["mean"].tolist(), json.loads(capsys.readouterr().out)))
+    assert found[0] == found[1]
+
+
 def test_decimals_are_numbers_and_nan_is_missing(tmp_path):
     price = pa.array([1, 2, 3, None], pa.float64()).cast(pa.decimal128(10, 2))
     assert infer_task(pa.chunked_array([price]))[0] == "regression"
@@ -635,6 +703,25 @@ def test_inputs_called_as_outputs_are_kept(folder, tmp_path):
 def test_infinity_is_refused(folder, tmp_path, capsys):
     table = new_rows(tmp_path, "town,size\nUlm,inf\n")
     assert "'size' holds infinity" in failed(capsys, "predict", str(folder / "model"), table)
+
+
+def test_a_target_that_is_infinite_is_missing_everywhere(folder, tmp_path, capsys):
+    frame = houses().drop(columns="cheap")
+    frame.loc[5, "price"] = np.inf
+    table, model = str(tmp_path / "x.csv"), str(tmp_path / "model")
+    frame.to_csv(table, index=False)
+    command = ["fit", table, "--target", "price", "--model", model, *QUICK[:-1]]
+    assert run(command) == 0
+    assert "left out: 1 row without a finite price" in capsys.readouterr().err
+    assert run(["evaluate", model, table, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["rows"] == 119
+    page = tmp_path / "report.html"
+    assert run(["report", model, table, "-o", str(page)]) == 0
+    assert "1 of 120 rows" in " ".join(page.read_text().split())
+    frame.loc[6, "price"] = np.nan
+    frame.to_csv(table, index=False)
+    assert run(command) == 0
+    assert "left out: 2 rows without a finite price" in capsys.readouterr().err
 
 
 def test_a_column_has_one_role(folder, capsys):
@@ -723,6 +810,17 @@ def test_a_full_disk_leaves_nothing_behind(folder, tmp_path, capsys, monkeypatch
     assert listing(tmp_path) == ["out.csv"]
 
 
+def test_a_file_that_may_not_be_so_large_says_what_to_do(folder, tmp_path, capsys, monkeypatch):
+    def too_large(*_: object) -> None:
+        raise OSError(errno.EFBIG, "File too large")
+
+    monkeypatch.setattr(Writer, "write", too_large)
+    command = ["predict", str(folder / "model"), str(folder / "train.csv")]
+    message = failed(capsys, *command, "-o", str(tmp_path / "out.csv"))
+    assert "a limit (ulimit -f) allows; write elsewhere, or raise the limit" in message
+    assert listing(tmp_path) == []
+
+
 def test_a_full_disk_leaves_the_older_model(folder, tmp_path, capsys, monkeypatch):
     train, model = str(folder / "train.csv"), tmp_path / "model"
     shutil.copytree(folder / "model", model)
@@ -737,20 +835,38 @@ def test_a_full_disk_leaves_the_older_model(folder, tmp_path, capsys, monkeypatc
     load(model)
 
 
-def test_being_terminated_is_an_interruption(folder, tmp_path, capsys, monkeypatch):
+@contextmanager
+def handlers_kept() -> Iterator[None]:
+    """As they were before."""
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = [(number, signal.getsignal(number)) for number in numbers]
+    try:
+        yield
+    finally:
+        for number, handler in before:
+            signal.signal(number, handler)
+
+
+def test_nohup_is_respected(monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["lastlayer", "--version"])
+    with handlers_kept():
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        with pytest.raises(SystemExit):
+            cli.main()
+        assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_being_terminated_is_an_interruption(folder, tmp_path, capsys, monkeypatch, number):
     """Also where a shell has Ctrl-C ignored, as for commands in the background."""
     to = tmp_path / "out.csv"
     command = ["predict", str(folder / "model"), str(folder / "train.csv"), "-o", str(to)]
     monkeypatch.setattr(sys, "argv", ["lastlayer", *command])
-    monkeypatch.setattr(Model, "predictions", lambda *_: signal.raise_signal(signal.SIGTERM))
-    before = [(number, signal.getsignal(number)) for number in (signal.SIGINT, signal.SIGTERM)]
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
+    monkeypatch.setattr(Model, "predictions", lambda *_: signal.raise_signal(number))
+    with handlers_kept():
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
         with pytest.raises(SystemExit) as ended:
             cli.main()
-    finally:
-        for number, handler in before:
-            signal.signal(number, handler)
     assert ended.value.code == 130
     assert "interrupted; what was not whole is not there" in capsys.readouterr().err
     assert listing(tmp_path) == []
@@ -775,6 +891,12 @@ def test_misuse_has_its_own_exit_code(folder, capsys):
     assert run(["predict", model, table, "--level", "90"]) == 2
     assert run(["fit", table, "--target", "price", "--hidden-layers", "a"]) == 2
     assert run(["export", model]) == 2
+    capsys.readouterr()
+    seed = misused(capsys, "fit", "none.csv", "--target", "price", "--seed", str(2**32))
+    assert "--seed" in seed
+    for text in ("é", "::", '"', "\n"):
+        message = misused(capsys, "predict", model, table, "--delimiter", text)
+        assert "--delimiter is one ASCII character" in message
 
 
 def test_it_runs_as_a_program():

@@ -28,6 +28,18 @@ def test_written_files_appear_at_once_or_not_at_all(tmp_path):
         pass
 
 
+def test_a_file_that_is_write_protected_stays(tmp_path, monkeypatch):
+    path = tmp_path / "x.txt"
+    path.write_text("mine")
+    monkeypatch.setattr(os, "access", lambda *_: False)  # of root it is true
+    with pytest.raises(PermissionError, match="write-protected; name another"), replacing(path):
+        pass
+    assert path.read_text() == "mine"
+    assert [entry.name for entry in tmp_path.iterdir()] == ["x.txt"]
+    with replacing(tmp_path / "new.txt") as partial:
+        partial.write_text("new")
+
+
 def test_the_user_says_who_may_read(tmp_path):
     model = LastLayerRegressor(max_epochs=1).fit([[0.0], [1.0], [2.0]], [0.0, 1.0, 3.0])
     before = os.umask(0o027)

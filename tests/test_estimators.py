@@ -1,5 +1,6 @@
 """Estimators for tables: scikit-learn's own checks, and what they promise beyond them."""
 
+import errno
 import json
 import math
 from pathlib import Path
@@ -175,10 +176,13 @@ def test_training_of_many_rows_is_no_longer(regression, monkeypatch, many, epoch
 def test_parts_are_held_out_until_there_are_enough_rows(regression, monkeypatch, enough, held_out):
     X, y = regression
     monkeypatch.setattr("lastlayer.sklearn._base.ENOUGH_HELD_OUT", enough)
-    seen = []
-    monkeypatch.setattr(
-        "lastlayer.sklearn._base.threshold", lambda scores, rate: seen.append(len(scores)) or 0.0
-    )
+    seen: list[int] = []
+
+    def threshold(scores: torch.Tensor, rate: float) -> float:
+        seen.append(len(scores))
+        return 0.0
+
+    monkeypatch.setattr("lastlayer.sklearn._base.threshold", threshold)
     LastLayerRegressor(**QUICKEST | {"num_folds": 4}).fit(X[:100], y[:100])
     assert seen == [held_out]
 
@@ -205,11 +209,54 @@ def test_probabilities_are_of_the_classes_in_order(classifier, classification):
     np.testing.assert_allclose(classifier.predict_dist(X).probs(), probs)
 
 
+@pytest.mark.parametrize(
+    "labels",
+    [
+        np.array(["a", None, "b"], object),
+        np.array(["a", np.nan, "b"], object),
+        np.array([1.0, np.nan, 2.0]),
+        pd.Series(["a", pd.NA, "b"], dtype="string"),
+        pd.Series([1, pd.NA, 2], dtype="Int64"),
+        pl.Series(["a", None, "b"]),
+        pl.Series([True, None, False]),
+    ],
+)
+def test_missing_labels_are_refused(labels):
+    with pytest.raises(ValueError, match="Input y contains NaN: 1 of 3 labels are missing; leave"):
+        LastLayerClassifier().fit([[0.0], [1.0], [2.0]], labels)
+
+
 def test_drawn_labels_have_the_predicted_shares(classifier, classification):
     X = classification[0][:5]
     draws = classifier.sample_y(X, 4000)
     shares = np.stack([(draws == label).mean(1) for label in classifier.classes_], 1)
     assert np.abs(shares - classifier.predict_proba(X)).max() < 5 * 0.5 / math.sqrt(4000)
+
+
+@pytest.mark.parametrize("count", [0, -1, 1.5, True])
+def test_draws_are_counted_in_whole_numbers(regressor, regression, count):
+    X, y = regression
+    classifier = LastLayerClassifier(**QUICKEST).fit(X[:40], y[:40] > y[:40].mean())
+    for model in (regressor, classifier):
+        with pytest.raises(ValueError, match="n_samples must be an integer of at least 1, got"):
+            model.sample_y(X[:3], count)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"hidden_layers": 50}, r"width of each layer, got 50; pass a tuple, as \(50, 50\)"),
+        ({"hidden_layers": "50,50"}, r"width of each layer, got '50,50'; pass a tuple"),
+        ({"hidden_layers": (5.5,)}, "each width in hidden_layers must be an integer of at least 1"),
+        ({"hidden_layers": (0,)}, "each width in hidden_layers must be an integer of at least 1"),
+        ({"weight_decays": 30.0}, r"the numbers to try, got 30\.0; pass a tuple, as \(30\.0,\)"),
+        ({"weight_decays": ("a",)}, "each of weight_decays must be a finite number, got 'a'"),
+        ({"weight_decays": (-1.0,)}, "weight_decays are numbers of at least zero"),
+    ],
+)
+def test_settings_that_cannot_be_say_what_should_be(regression, options, message):
+    with pytest.raises(ValueError, match=message):
+        LastLayerRegressor(**QUICKEST | options).fit(*regression)
 
 
 def test_a_generative_last_layer_learns_from_more_rows(classification):
@@ -418,6 +465,21 @@ def test_a_gap_that_never_was_is_unusual(regressor, regression):
     assert unusual[[0, 2]].tolist() == [0, 0]
 
 
+@pytest.mark.parametrize("name", ["model.json", "model.safetensors"])
+def test_a_model_that_may_not_be_read_is_not_called_damaged(tmp_path, regressor, monkeypatch, name):
+    save(regressor, tmp_path / "model")
+    plain = Path.read_bytes
+
+    def refused(path: Path) -> bytes:
+        if path.name == name:
+            raise PermissionError(errno.EACCES, "Permission denied")
+        return plain(path)
+
+    monkeypatch.setattr(Path, "read_bytes", refused)
+    with pytest.raises(PermissionError, match=rf"cannot read .*{name}: Permission denied; see"):
+        load(tmp_path / "model")
+
+
 def test_damaged_and_newer_models_say_so(tmp_path, regressor):
     with pytest.raises(NotFittedError):
         save(LastLayerRegressor(), tmp_path / "model")
@@ -439,6 +501,9 @@ def test_damaged_and_newer_models_say_so(tmp_path, regressor):
         (folder / "model.safetensors").write_bytes(damaged)
         with pytest.raises(ValueError, match="damaged"):
             load(folder)
+    (folder / "model.safetensors").unlink()
+    with pytest.raises(ValueError, match=r"is damaged: model\.safetensors is missing; train"):
+        load(folder)
     (folder / "model.safetensors").write_bytes(tensors)
     load(folder)
     changes: list[Any] = [{"about": None}, {"fitted": {}}, {"columns": []}, {"format": 1e999}]

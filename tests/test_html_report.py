@@ -1,6 +1,7 @@
 """What the page about a model says, against what it should, and that it is safe to send."""
 
 import copy
+import datetime as dt
 import html
 import importlib
 import math
@@ -27,11 +28,16 @@ from sklearn.exceptions import NotFittedError
 from sklearn.pipeline import make_pipeline
 
 from lastlayer.report import figures, influence, measures, write_report
-from lastlayer.report.effects import partial_dependence, permutation_importance, places
+from lastlayer.report.effects import (
+    partial_dependence,
+    permutation_importance,
+    places,
+    shuffling_slope,
+)
 from lastlayer.report.reading import some
 from lastlayer.report.wording import number, percent, plain, probability
 from lastlayer.sklearn import LastLayerClassifier, LastLayerRegressor, load, save
-from lastlayer.tables import Column
+from lastlayer.tables import Column, Encoding
 
 from .estimators import QUICK
 
@@ -307,6 +313,22 @@ def test_the_confusion_matrix_counts_rows(classifier, classification_page):
         assert row == [observed, *map(str, counts)]
 
 
+def test_numbered_classes_are_confused_as_one_counts(monkeypatch):
+    classes = sorted(map(str, range(1, 12)))  # 1, 10, 11, 2, …
+    target = torch.arange(11).repeat(2)
+    predicted = target.clone()
+    predicted[classes.index("2")] = classes.index("10")
+    found = measures._confusion(target, predicted, classes)
+    assert found.names == [str(at) for at in range(1, 12)]
+    expected = 2 * np.eye(11)
+    expected[1, [1, 9]] = 1
+    np.testing.assert_array_equal(found.counts, expected)
+    monkeypatch.setattr(measures, "MOST_CLASSES", 4)
+    found = measures._confusion(torch.cat([target, target[7:11]]), torch.zeros(26).long(), classes)
+    assert found.names == ["6", "7", "8", "8 others"]
+    assert found.counts[:, 3].tolist() == [3, 3, 3, 17]
+
+
 @pytest.mark.usefixtures("undrawn")
 def test_auroc_is_how_often_pairs_are_in_order(binary, tmp_path):
     frame = flowers(90, 1, 2)
@@ -468,6 +490,44 @@ def test_permutation_importance_of_a_known_function():
     assert not np.array_equal(found, permutation_importance(loss, codes, seed=1))
 
 
+def test_the_slope_of_shuffling_a_linear_function_is_how_far_it_moves():
+    generator = np.random.default_rng(0)
+    numbers = generator.standard_normal((30, 2))
+    codes = np.column_stack([numbers, generator.integers(0, 3, 30)])
+    encoding = Encoding.fit(torch.from_numpy(codes), [0, 0, 3], torch.ones(30))
+    weight = torch.tensor([2.0, 0.0, 1.0, 3.0, -1.0], dtype=torch.float64)
+    found = shuffling_slope(lambda inputs: inputs @ weight, encoding, codes)
+
+    def predictions(codes: np.ndarray) -> np.ndarray:
+        return np.asarray(encoding(torch.from_numpy(codes)) @ weight)
+
+    order = np.random.default_rng(0).permutation(30)
+    for at in range(3):
+        shuffled = codes.copy()
+        shuffled[:, at] = codes[order, at]
+        moved = np.abs(predictions(shuffled) - predictions(codes)).mean()
+        assert found[at] == pytest.approx(moved, abs=1e-12)
+
+
+@pytest.mark.usefixtures("undrawn")
+@pytest.mark.parametrize("target", ["y", "high"])
+def test_of_very_many_columns_those_that_move_predictions_are_shuffled(
+    target, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(influence, "MOST_SHUFFLED", 7)
+    frame = wide_table(200).assign(high=lambda rows: np.where(rows["y"] > 0, "yes", "no"))
+    frame = frame.drop(columns=({"y", "high"} - {target}).pop())
+    kind = LastLayerRegressor if target == "y" else LastLayerClassifier
+    model = kind(**QUICK).fit(frame.drop(columns=target), frame[target])
+    page = written(model, frame, target, tmp_path)
+    rows = Tables(page).tables["Importance of columns"][1:]
+    assert len(rows) == 7
+    assert rows[0][0].startswith("xxx")
+    assert "43 columns of less importance are not listed. Of all 50 columns, 7 were" in text_of(
+        page
+    )
+
+
 def test_a_column_that_does_not_matter_has_no_importance(regression_page, classification_page):
     for page, strong, weak in (
         (regression_page, "size", QUOTED), (classification_page, "long", "noise")
@@ -546,6 +606,23 @@ def test_columns_that_are_constant_or_empty_in_these_rows_are_no_trouble(
     assert "Shown are 3 of 4 columns" in text_of(page)
     assert not re.search(r"\bnan\b", page, re.IGNORECASE)
     written(classifier, flowers(40, 1).assign(long=1.0, colour="green"), "kind", tmp_path)
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_ignored_columns_may_have_gaps_of_all_kinds(tmp_path):
+    frame = flats(60, 0)[["size", "rent"]]
+    names = [pd.NA if at % 5 == 0 else f"no {at}" for at in range(60)]
+    frame = frame.assign(
+        name=pd.array(names, dtype="string"),
+        nothing=pd.array([pd.NA] * 60, dtype="Int64"),
+        day=[dt.date(2001, 1, 1 + at % 28) for at in range(60)],
+    )
+    model = LastLayerRegressor(**QUICK | {"max_epochs": 2})
+    model.fit(frame.drop(columns="rent"), frame["rent"])
+    page = text_of(written(model, frame, "rent", tmp_path))
+    assert "name ignored 12 (20 %)" in page
+    assert "nothing ignored 60 (100 %)" in page
+    assert "day date 0 2001-01-01 to 2001-01-28" in page
 
 
 @pytest.mark.usefixtures("undrawn")

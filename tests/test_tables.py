@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import polars as pl
+import pyarrow as pa
 import pytest
 import torch
 
@@ -79,6 +80,65 @@ def test_text_that_hardly_repeats_is_ignored_and_rare_levels_are_one():
     column = Columns.of(pl.DataFrame({"x": many})).columns[0]
     assert len(column.levels) == 32
     assert "50 different values" in column.note
+
+
+@pytest.mark.parametrize("kind", [pa.int64(), pa.uint64()])
+def test_integers_too_long_for_a_float_are_the_nearest_one(kind):
+    values = [2**53 + 1, 2**62 + 1, None, 7]
+    expected = [[float(2**53)], [float(2**62)], [NAN], [7.0]]
+    arrow = pa.table({"x": pa.array(values, kind)})
+    for frame in (arrow, arrow.to_pandas(types_mapper=pd.ArrowDtype), pl.from_arrow(arrow)):
+        np.testing.assert_array_equal(Columns.of(frame).codes(frame), expected)
+
+
+@pytest.mark.parametrize("values", [[0.0, 3.5, NAN, 0.0], [0, 3, 0, 0], [False, True, False, True]])
+def test_sparse_numbers_of_pandas_are_numbers(values):
+    frame = pd.DataFrame({"x": pd.arrays.SparseArray(values)})
+    columns = Columns.of(frame)
+    assert columns.columns[0].kind == "number"
+    np.testing.assert_array_equal(columns.codes(frame)[:, 0], np.array(values, float))
+
+
+def test_sparse_texts_of_pandas_are_categories():
+    frame = pd.DataFrame({"x": pd.arrays.SparseArray(["a", "b", "a"], fill_value="a")})
+    np.testing.assert_array_equal(Columns.of(frame).codes(frame), [[0], [1], [0]])
+
+
+@pytest.mark.parametrize("kind", [list, np.array])
+def test_lists_and_arrays_are_categories(kind):
+    for values in ([[1, 2], [3], [1, 2], None], [[1, 2], [3, 4], [1, 2], None]):
+        frame = pd.DataFrame({"x": [value and kind(value) for value in values]})
+        columns = Columns.of(frame)
+        assert columns.columns[0].kind == "category"
+        np.testing.assert_array_equal(columns.codes(frame), [[0], [1], [0], [NAN]])
+
+
+EAST = dt.timezone(dt.timedelta(hours=6))
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [dt.date(1970, 1, 3), None, dt.date(1970, 1, 1)],
+        [dt.datetime(1970, 1, 3), pd.NaT, dt.date(1970, 1, 1)],
+        [dt.datetime(1970, 1, 3, 6, tzinfo=EAST), NAN, dt.datetime(1970, 1, 1, 6, tzinfo=EAST)],
+        pd.PeriodIndex(["1970-01-03", None, "1970-01-01"], freq="D"),
+    ],
+)
+def test_dates_that_are_objects_are_dates(values):
+    kind = object if isinstance(values, list) else None
+    frame = pd.DataFrame({"day": pd.Series(values, dtype=kind)})
+    columns = Columns.of(frame)
+    assert columns.columns[0].kind == "date"
+    np.testing.assert_array_equal(columns.codes(frame), [[2], [NAN], [0]])
+
+
+def test_dates_among_texts_are_texts():
+    frame = pd.DataFrame({"day": [dt.date(1970, 1, 3), "soon", "soon"]})
+    assert Columns.of(frame).columns[0].levels == ("soon", "1970-01-03")
+    columns = Columns.of(frame.assign(day=[dt.date(1970, 1, at) for at in (1, 2, 3)]))
+    with pytest.raises(ValueError, match="'day' must hold dates, as in training, got"):
+        columns.codes(frame)
 
 
 def test_a_table_without_a_useful_column_says_why():
@@ -160,6 +220,14 @@ def test_weights_of_rows_are_repetitions_in_columns_too():
     repeated = Columns.of(frame.iloc[[0, 1, 1, 1, 2, 3]])
     assert Columns.of(frame, weight).columns == repeated.columns
     assert repeated.columns[0].levels == ("b", "c", "a")
+
+
+def test_small_weights_leave_categories_as_they_are():
+    frame = pd.DataFrame({"town": [f"town {at % 8}" for at in range(300)], "x": range(300)})
+    plain = Columns.of(frame).columns
+    assert plain[0].kind == "category"
+    for weight in (1 / 300, 0.3, 1.0, 2.0):
+        assert Columns.of(frame, np.full(300, weight)).columns == plain
 
 
 def test_a_saved_encoding_needs_only_its_width():

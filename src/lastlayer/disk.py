@@ -20,6 +20,8 @@ def replacing(path: Path) -> Iterator[Path]:
         raise IsADirectoryError(f"{path} is a folder; name a file in it")
     if path.exists() and not path.is_file():
         raise FileExistsError(f"{path} is not an ordinary file; name another")
+    if path.exists() and not os.access(path, os.W_OK):
+        raise PermissionError(f"{path} is write-protected; name another, or permit writing")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(prefix=f".{path.name[:100]}-", dir=path.parent)

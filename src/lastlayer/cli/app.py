@@ -39,6 +39,14 @@ output = Console(highlight=False)
 Misuse: Any = typer.BadParameter.__base__  # of all that is wrong about arguments
 LABELS = ("", "Unnamed: 0")  # how pandas writes a column without a name, and reads it
 INTERRUPTED = 130  # as shells have it
+FULL = "the disk is full; what was not whole is not there"
+DISK_ERRORS = {
+    errno.ENOSPC: FULL,
+    errno.EDQUOT: FULL,
+    errno.EFBIG: "the file is larger than the disk or a limit (ulimit -f) allows; write elsewhere, "
+    "or raise the limit",
+    errno.EIO: "the disk fails to read or write; check it, or use another",
+}
 
 
 class Task(str, Enum):
@@ -85,7 +93,7 @@ def fit(
             min=1, help="Passes over the data, at most. [default: 1024, fewer of many rows]"
         ),
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Of random numbers.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Of random numbers.")] = 0,
     delimiter: Delimiter = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="Show nothing but errors.")] = False,
 ) -> None:
@@ -128,10 +136,14 @@ def fit(
     }
     console.print(f"{_bold(train)}: {table.num_rows:,} rows, {table.num_columns} columns")
     console.print(f"{chosen} of {_bold(target)}: {why}")
+    if chosen == "regression" and head is not Head.discriminative:
+        console.print(f"--head {head.value} is for classes; regression has its own, and takes that")
     if labels:
         console.print("the first column has no name: taken for labels of rows, it is left out")
     if left_out:
-        console.print(f"{left_out:,} rows without {_bold(target)} are left out")
+        count = "1 row" if left_out == 1 else f"{left_out:,} rows"
+        finite = "a finite " if chosen == "regression" else ""
+        console.print(f"left out: {count} without {finite}{_bold(target)}")
     estimator: Any = (
         LastLayerRegressor(**options)
         if chosen == "regression"
@@ -177,6 +189,7 @@ def predict(
     if not 0 < level < 1:
         raise typer.BadParameter(f"must lie between 0 and 1, as 0.9 does, not {level}")
     known, file = Model(model), TableFile(table, _delimiter(delimiter))
+    _check_apart(table, to)
     rows = unusual = 0
     with replacing(to) as partial, tqdm(unit=" rows", unit_scale=True, disable=None) as bar:
         writer = Writer(partial, to)
@@ -231,6 +244,7 @@ def report(
     from .models import Model
 
     known, file = Model(model), TableFile(table, _delimiter(delimiter))
+    _check_apart(table, to)
     write_report(known.estimator, known.whole(file), known.target, to)
     console.print(f"{_bold(to)} written; open it in a browser")
 
@@ -289,14 +303,22 @@ def _delimiter(text: str | None) -> str | None:
     if text is None:
         return None
     text = {"\\t": "\t", "tab": "\t"}.get(text, text)
-    if len(text) != 1:
-        raise typer.BadParameter(f"the delimiter is one character, not {text!r}")
+    if len(text) != 1 or not text.isascii() or text in '"\r\n':
+        raise typer.BadParameter(
+            "--delimiter is one ASCII character, as ; is, and neither a quote nor the end of a "
+            f"line, not {text!r}"
+        )
     return text
+
+
+def _check_apart(table: Path, to: Path) -> None:
+    if to.exists() and to.samefile(table):
+        raise typer.BadParameter(f"{to} is the table itself; name another file by --output")
 
 
 def _weights(values: Any, name: str) -> Any:
     try:
-        weights = values.cast("float64").to_numpy()
+        weights = values.cast("float64", safe=False).to_numpy()  # large integers are rounded
     except (ValueError, NotImplementedError):
         raise typer.BadParameter(f"weights are numbers, and {name!r} holds others") from None
     if not (weights >= 0).all() or not weights.any():  # not NaN either
@@ -341,11 +363,8 @@ def run(arguments: Sequence[str]) -> int:
 def _explained(error: Exception) -> str:
     """What went wrong, in words for users."""
     if isinstance(error, OSError):
-        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
         where = f" ({error.filename})" if error.filename else ""
-        if full:
-            return "the disk is full; what was not whole is not there"
-        return (error.strerror or str(error)) + where
+        return DISK_ERRORS.get(error.errno or 0) or (error.strerror or str(error)) + where
     if isinstance(error, MemoryError):
         return "this is too much for the memory; train on fewer rows or columns"
     if isinstance(error, ValueError | FloatingPointError | ImportError | RuntimeError):

@@ -6,6 +6,7 @@ import csv
 import re
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -21,13 +22,20 @@ MISSING = ["", "NA", "N/A", "n/a", "#N/A", "<NA>", "NaN", "nan", "null", "NULL",
 ROWS_TOGETHER = 50_000
 BYTES_TOGETHER = 1 << 24
 BEGINNING = 1 << 16  # bytes, to find out the delimiter
-OTHERS = {  # files that begin so
-    b"\x1f\x8b": ("compressed", "unpack it first"),
-    b"\x28\xb5\x2f\xfd": ("compressed", "unpack it first"),
-    b"PK": ("a spreadsheet or an archive", "save its table as CSV"),
+COMPRESSIONS = {  # of files that begin so
+    rb"\x1f\x8b\x08": "gzip",
+    rb"BZh[1-9]1AY&SY": "bz2",
+    rb"\x28\xb5\x2f\xfd": "zstd",
+}
+OTHERS = {
+    b"\xfd7zXZ": ("compressed by xz", "unpack it first"),
+    b"7z\xbc\xaf": ("a compressed archive", "unpack it first"),
+    b"PK\x03\x04": ("a spreadsheet or an archive", "save its table as CSV"),
     b"\xff\xfe": ("UTF-16 text", "save it as UTF-8"),
     b"\xfe\xff": ("UTF-16 text", "save it as UTF-8"),
 }
+DECLARED = re.compile(r'"?sep=([ -~\t])"?')  # the delimiter, in a first line for Excel
+RAGGED = re.compile(r"Row #(\d+): Expected (\d+) columns, got (\d+): (.*)", re.DOTALL)
 THOUSANDS = r"^[+-]?[1-9]\d{0,2}(,\d{3})+(\.\d*)?$"
 INDEX = re.compile(r"__index_level_\d+__")  # how pandas calls an index without a name
 
@@ -55,17 +63,14 @@ class TableFile:
             raise FileError(f"there is no file {self.path}")
         if not self.path.stat().st_size:
             raise FileError(f"{self.path} is empty")
-        with self.path.open("rb") as file:
-            beginning = file.read(4)
         for mark, (what, then) in OTHERS.items():
-            if beginning.startswith(mark):
+            if self._beginning.startswith(mark):
                 raise FileError(f"{self.path} is {what}; {then}")
 
-    @cached_property
+    @property
     def parquet(self) -> bool:
         """Whether it is a Parquet file, by how it begins."""
-        with self.path.open("rb") as file:
-            return file.read(4) == b"PAR1"
+        return self._beginning.startswith(b"PAR1")
 
     @cached_property
     def columns(self) -> list[str]:
@@ -88,7 +93,9 @@ class TableFile:
         """The delimiter that is given, or that splits the first lines alike."""
         if self.delimiter is not None:
             return self.delimiter
-        lines = self._first_lines()[:20]
+        if self._declared is not None:
+            return self._declared
+        lines = self._first_lines[:20]
 
         def regular(delimiter: str) -> tuple[bool, int]:
             """Whether all lines have as many values, more than one; how many the header has."""
@@ -187,45 +194,98 @@ class TableFile:
             except (pa.ArrowException, OSError) as error:
                 raise self._damaged(error) from error
             return
-        try:
+        with self._explaining():
             for batch in self._open(dict.fromkeys(self._header, pa.string())):
                 for start in range(0, batch.num_rows, ROWS_TOGETHER):
                     part = batch.slice(start, ROWS_TOGETHER)
                     columns = [_trimmed(column) for column in part.columns]
                     yield pa.RecordBatch.from_arrays(columns, self.columns)
-        except pa.ArrowInvalid as error:
-            raise FileError(self._explained(str(error).splitlines()[0])) from error
 
     @cached_property
     def _header(self) -> list[str]:
         """Names of the columns of a CSV file as they are written."""
-        try:
+        with self._explaining():
             return list(self._open({}).schema.names)
-        except UnicodeDecodeError as error:
-            raise FileError(self._explained(str(error))) from error
 
     def _open(self, types: dict[str, pa.DataType]) -> Any:
         """A CSV file, a block of rows at a time, with types of columns."""
+        return pa.csv.open_csv(
+            self._stream(),
+            pa.csv.ReadOptions(
+                use_threads=False,  # which is as quick, and counts rows
+                block_size=BYTES_TOGETHER,
+                skip_rows=int(self._declared is not None),
+            ),
+            pa.csv.ParseOptions(delimiter=self.separator, newlines_in_values=True),
+            pa.csv.ConvertOptions(column_types=types),
+        )
+
+    @contextmanager
+    def _explaining(self) -> Iterator[None]:
+        """Raise what goes wrong with a CSV file as what to do about it."""
         try:
-            return pa.csv.open_csv(
-                self.path,
-                pa.csv.ReadOptions(block_size=BYTES_TOGETHER),
-                pa.csv.ParseOptions(delimiter=self.separator, newlines_in_values=True),
-                pa.csv.ConvertOptions(column_types=types),
-            )
-        except pa.ArrowInvalid as error:
-            raise FileError(self._explained(str(error).splitlines()[0])) from error
+            yield
+        except (pa.ArrowInvalid, UnicodeDecodeError) as error:
+            raise FileError(self._explained(str(error))) from error
+        except OSError as error:
+            if self._compression is None:
+                raise
+            raise FileError(f"{self.path} is damaged: {error}; compress it anew") from error
 
     def _explained(self, error: str) -> str:
         if "UTF8" in error or "UTF-8" in error or "utf-8" in error:
             return f"{self.path} is not UTF-8 text; save it as UTF-8"
         if "Empty CSV" in error:
             return f"{self.path} has no rows"
+        if "straddling" in error:
+            return (
+                f"{self.path} has a value of many megabytes; is there a quote that is not closed?"
+            )
+        if ragged := RAGGED.search(error):
+            return f"{self.path}: {self._ragged(*ragged.groups())}"
         hint = f"the delimiter is taken to be {self.separator!r}; name another by --delimiter"
-        return f"{self.path} cannot be read: {error}; {hint}"
+        return f"{self.path} cannot be read: {error.splitlines()[0]}; {hint}"
 
-    def _first_lines(self) -> list[str]:
+    def _ragged(self, number: str, expected: str, found: str, text: str) -> str:
+        """About a row that has not as many values as the header."""
+        row = int(number) - (1 if self._declared is None else 2)
+        shown = repr(text.partition("\n")[0][:60])
+        if text.count('"') % 2:
+            return f"a quote in row {row} is not closed: {shown}; close it, or remove it"
+        many = f"{found} {'value' if found == '1' else 'values'}"
+        if int(found) > int(expected) and (row == 1 or expected == "1"):
+            first = next(line for line in self._first_lines if line.strip())[:60]
+            return (
+                f"the first line must hold the names of all columns, but {first!r} has {expected} "
+                f"between {self.separator!r}, and row {row} has {many}; remove what is above the "
+                "names, or complete them"
+            )
+        return f"row {row} has {many} instead of {expected}: {shown}; correct it"
+
+    @cached_property
+    def _beginning(self) -> bytes:
         with self.path.open("rb") as file:
+            return file.read(10)
+
+    @property
+    def _compression(self) -> str | None:
+        """By how the file begins, whatever its name is."""
+        kinds = (kind for mark, kind in COMPRESSIONS.items() if re.match(mark, self._beginning))
+        return next(kinds, None)
+
+    def _stream(self) -> Any:
+        """The bytes of a CSV file, unpacked."""
+        return pa.input_stream(self.path, compression=self._compression)
+
+    @property
+    def _declared(self) -> str | None:
+        """The delimiter by a first line such as sep=; which is no row."""
+        found = DECLARED.fullmatch(self._first_lines[0])
+        return found and found[1]
+
+    @cached_property
+    def _first_lines(self) -> list[str]:
+        with self._explaining(), self._stream() as file:
             start = file.read(BEGINNING)
         lines = start.decode("utf-8-sig", errors="replace").splitlines()
         lines = lines[:-1] if len(start) == BEGINNING and len(lines) > 1 else lines

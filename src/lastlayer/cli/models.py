@@ -15,7 +15,7 @@ from ..metrics import ClassificationMetrics, RegressionMetrics
 from ..sklearn import load
 from ..sklearn.folder import describe
 from ..tables import TableModel, over_rows, rows_together
-from ..tables.columns import as_text
+from ..tables.columns import as_text, counting_order
 from . import LEVEL
 from .files import FileError, TableFile, listed
 
@@ -77,7 +77,7 @@ def split_target(table: pa.Table, target: str, task: str) -> tuple[pa.Table, Any
             f"regression needs numbers, but {target!r} holds such as {example!r}; "
             "choose --task classification"
         )
-    return rows, values.cast(pa.float64()).to_numpy(), table.num_rows - rows.num_rows
+    return rows, values.cast(pa.float64(), safe=False).to_numpy(), table.num_rows - rows.num_rows
 
 
 def labels(values: Any) -> Any:
@@ -152,16 +152,17 @@ class Model:
                 yield part.slice(start, size)
 
     def whole(self, file: TableFile) -> pa.Table:
-        """All rows of a file, with class labels as text if it has the target."""
+        """All rows of a file, with targets, if it has them, as in training: classes as text."""
         known = self.target in file.columns
         table = pa.concat_tables(self.parts(file, with_target=known))
-        if not (known and self.classifies):
+        if not known:
             return table
         values = _plain(table[self.target].combine_chunks())
-        texts = np.full(len(values), None, object)
-        texts[pc.is_valid(values).to_numpy(zero_copy_only=False)] = labels(values.drop_null())
-        at = table.column_names.index(self.target)
-        return table.set_column(at, self.target, pa.array(texts, pa.string()))
+        if self.classifies:
+            texts = np.full(len(values), None, object)
+            texts[pc.is_valid(values).to_numpy(zero_copy_only=False)] = labels(values.drop_null())
+            values = pa.array(texts, pa.string())
+        return table.set_column(table.column_names.index(self.target), self.target, values)
 
     def predicted(self, table: pa.Table) -> tuple[Any, Any]:
         """The predictive of the rows of a table, and how unusual they are."""
@@ -186,7 +187,7 @@ class Model:
         if self.classifies:
             probs = predictive.probs().numpy()
             columns["prediction"] = estimator.classes_[probs.argmax(-1)]
-            for at in self._class_order:
+            for at in counting_order(estimator.classes_.tolist()):
                 columns[f"probability_{estimator.classes_[at]}"] = probs[:, at]
         else:
             ends = dict(zip(("lower", "upper"), predictive.interval(level), strict=True))
@@ -194,13 +195,6 @@ class Model:
             columns |= {name: value[:, 0].numpy() for name, value in (moments | ends).items()}
         columns |= {"ood_score": scores, "unusual": self._unusual(scores)}
         return pa.table(columns)
-
-    @property
-    def _class_order(self) -> Any:
-        """Places of the classes, which are texts, as one would list them: 2 before 10."""
-        classes = self.estimator.classes_
-        number = self.about.get("target_kind") == "number"
-        return np.argsort(classes.astype(float) if number else classes, kind="stable")
 
     def _unusual(self, scores: Any) -> Any:
         """Whether rows are, also where a score is not a number."""

@@ -30,6 +30,11 @@ class ConjugateHead(Head):
     noise: Noise
     projected = False  # whether an exact fit was more than the family can hold
 
+    def reset_parameters(self) -> None:
+        """Start anew."""
+        super().reset_parameters()
+        self.projected = False
+
     @torch.no_grad()
     def fit_exact(
         self,

@@ -7,10 +7,17 @@ from typing import Any
 
 import numpy as np
 from markupsafe import Markup
+from torch import Tensor
 
 from . import figures
-from .effects import Effect, partial_dependence, permutation_importance, places
-from .reading import Array, Reading, some
+from .effects import (
+    Effect,
+    partial_dependence,
+    permutation_importance,
+    places,
+    shuffling_slope,
+)
+from .reading import Array, Places, Reading, some
 from .summary import date, is_calendar, level_name
 from .wording import plain
 
@@ -18,6 +25,7 @@ MOST_ROWS = 500
 MOST_PROBABILITIES = 10_000  # of all rows, unless they are few
 FEWEST_ROWS = 50
 MOST_EFFECTS = 12  # figures
+MOST_SHUFFLED = 100  # columns; each takes its time
 MOST_IMPORTANCES = 25  # listed
 MOST_LETTERS = 20  # beside a figure
 WIDTH, HEIGHT = 3.1, 2.2  # inches
@@ -28,9 +36,12 @@ Limits = tuple[float, float]
 def influence(reading: Reading) -> dict[str, Any]:
     """Importance of all columns, and figures of the most important ones."""
     used = reading.columns.used
-    importance = permutation_importance(*_loss(reading))
-    order = np.argsort(-importance, kind="stable").tolist()
-    largest = max(importance.max(), 1e-12)
+    loss, codes = _loss(reading)
+    columns = _shuffled(reading, codes)
+    rises = permutation_importance(loss, codes, columns).tolist()
+    importance = dict(zip(columns.tolist(), rises, strict=True))
+    order = sorted(importance, key=lambda at: (-importance[at], at))
+    largest = max(*rises, 1e-12)
     rows = reading.codes[some(np.arange(len(reading.codes)), _most_rows(reading))]
     effects = {
         at: effect
@@ -41,11 +52,12 @@ def influence(reading: Reading) -> dict[str, Any]:
     names = reading.classes[1:] if len(reading.classes) == 2 else reading.classes
     return {
         "num_used": len(used),
+        "num_shuffled": len(columns),
         "importances": [
             {
                 "name": plain(used[at].name),
-                "rise": float(importance[at]),
-                "share": max(0.0, float(importance[at] / largest)),
+                "rise": importance[at],
+                "share": max(0.0, importance[at] / largest),
             }
             for at in order[:MOST_IMPORTANCES]
         ],
@@ -88,6 +100,21 @@ def _loss(reading: Reading) -> tuple[Callable[[Array], float], Array]:
         return lambda shuffled: -reading.predict(shuffled).log_prob(target).mean().item(), codes
     before = reading.averages(codes)
     return lambda shuffled: float(np.abs(reading.averages(shuffled) - before).mean()), codes
+
+
+def _shuffled(reading: Reading, codes: Array) -> Places:
+    """Which columns to shuffle: all, or of many those that move predictions most."""
+    num_used = codes.shape[1]
+    if num_used <= MOST_SHUFFLED:
+        return np.arange(num_used)
+    model = reading.estimator.model_
+
+    def predicted(inputs: Tensor) -> Tensor:
+        found = model.scaling(model.network(inputs))
+        return found.probs().amax(-1) if reading.classes else found.mean[:, 0]
+
+    slopes = shuffling_slope(predicted, model.encoding, codes)
+    return np.sort(np.argsort(-slopes, kind="stable")[:MOST_SHUFFLED])
 
 
 def _effect(reading: Reading, rows: Array, at: int) -> Effect | None:

@@ -18,6 +18,7 @@ from ..metrics import (
     RegressionMetrics,
     coverage_curve,
 )
+from ..tables.columns import counting_order
 from .reading import Array, some
 
 LEVEL = 0.9  # of the intervals in the tables
@@ -111,12 +112,15 @@ def measure_classification(
 
 
 def _confusion(target: Tensor, predicted: Tensor, classes: list[str]) -> Confusion:
-    names, observed, said = classes, target.numpy(), predicted.numpy()
+    observed, said, kept = target.numpy(), predicted.numpy(), counting_order(classes)
     if len(classes) > MOST_CLASSES:
         counts = np.bincount(observed, minlength=len(classes))
-        kept = np.sort(np.argsort(-counts, kind="stable")[: MOST_CLASSES - 1])
-        place = np.full(len(classes), MOST_CLASSES - 1)
-        place[kept] = np.arange(len(kept))
-        names = [*(classes[at] for at in kept), f"{len(classes) - len(kept)} others"]
-        observed, said = place[observed], place[said]
-    return Confusion(names, confusion_matrix(observed, said, labels=range(len(names))))
+        frequent = set(np.argsort(-counts, kind="stable")[: MOST_CLASSES - 1].tolist())
+        kept = [at for at in kept if at in frequent]
+    names = [classes[at] for at in kept]
+    place = np.full(len(classes), len(kept))
+    place[kept] = np.arange(len(kept))
+    if len(kept) < len(classes):
+        names.append(f"{len(classes) - len(kept)} others")
+    found = confusion_matrix(place[observed], place[said], labels=range(len(names)))
+    return Confusion(names, found)

@@ -8,6 +8,7 @@ import narwhals as nw
 import numpy as np
 
 from ..tables import Column
+from ..tables.columns import dated, missing
 from .reading import Array, Reading
 from .wording import number, percent, plain
 
@@ -37,8 +38,8 @@ def summarise(reading: Reading) -> list[Summary]:
             if column.name in new:
                 note.append(f"{column.unseen}: {_listed(new[column.name])}")
             values = _values(column, codes, reading.frame[column.name])
-            missing = int(np.isnan(codes).sum())
-            one = Summary(plain(column.name), column.kind, missing, values, "; ".join(note))
+            gaps = int(np.isnan(codes).sum())
+            one = Summary(plain(column.name), column.kind, gaps, values, "; ".join(note))
         else:
             one = _ignored(column, reading.frame)
         found.append(one)
@@ -47,12 +48,12 @@ def summarise(reading: Reading) -> list[Summary]:
 
 def summarise_target(reading: Reading) -> Summary:
     """Of the target."""
-    missing = int(np.isnan(reading.target).sum())
+    gaps = int(np.isnan(reading.target).sum())
     note = f"not in training: {_listed(reading.new_classes)}" if reading.new_classes else ""
     column = Column(reading.target_name, "category", tuple(reading.classes))
     values = _frequent(column, reading.target) if reading.classes else _range(reading.target)
     kind = f"target, {'category' if reading.classes else 'number'}"
-    return Summary(plain(reading.target_name), kind, missing, values, note)
+    return Summary(plain(reading.target_name), kind, gaps, values, note)
 
 
 def unknown_columns(reading: Reading) -> list[str]:
@@ -63,7 +64,8 @@ def unknown_columns(reading: Reading) -> list[str]:
 
 def is_calendar(values: nw.Series[Any]) -> bool:
     """Whether a column of dates holds days of the calendar, not times of day or durations."""
-    return values.dtype == nw.Date or isinstance(values.dtype, nw.Datetime)
+    kind = dated(values).dtype
+    return kind == nw.Date or isinstance(kind, nw.Datetime)
 
 
 def date(days: float) -> str:
@@ -75,8 +77,8 @@ def _ignored(column: Column, frame: nw.DataFrame[Any]) -> Summary:
     if column.name not in frame.columns:
         note = f"{column.note}; not in this table"
         return Summary(plain(column.name), "ignored", 0, "", note)
-    missing = sum(value is None or value != value for value in frame[column.name].to_list())
-    return Summary(plain(column.name), "ignored", missing, "", column.note)
+    gaps = sum(missing(value) for value in frame[column.name].to_list())
+    return Summary(plain(column.name), "ignored", gaps, "", column.note)
 
 
 def _values(column: Column, codes: Array, values: nw.Series[Any]) -> str:

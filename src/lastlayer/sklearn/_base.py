@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 import narwhals as nw
@@ -22,7 +22,7 @@ from sklearn.utils.validation import (
 )
 from torch import Tensor, nn
 
-from .._checks import check_count
+from .._checks import check_count, check_number
 from ..crossfitting import CrossFit, crossfit
 from ..heads import Head
 from ..network import Network
@@ -125,6 +125,8 @@ class LastLayerEstimator(BaseEstimator, ABC):  # type: ignore[misc]
             y: targets, (num_rows,), or for regression (num_rows, num_targets).
             sample_weight: how often each row counts, (num_rows,).
         """
+        _check_widths(self.hidden_layers)
+        _check_decays(self.weight_decays)
         codes, target, weight = self._read(X, y, sample_weight, reset=True)
         rows = Rows.of(codes, target, weight)
         if len(rows.codes) < 2:
@@ -285,6 +287,25 @@ class LastLayerEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = True
         return tags
+
+
+def _check_widths(widths: Any) -> None:
+    if isinstance(widths, str) or not isinstance(widths, Iterable):
+        raise ValueError(
+            f"hidden_layers must hold the width of each layer, got {widths!r}; pass a tuple, as "
+            "(50, 50), or () for none"
+        )
+    for width in widths:
+        check_count("each width in hidden_layers", width)
+
+
+def _check_decays(decays: Any) -> None:
+    if isinstance(decays, str) or not isinstance(decays, Iterable):
+        raise ValueError(
+            f"weight_decays must hold the numbers to try, got {decays!r}; pass a tuple, as (30.0,)"
+        )
+    for decay in decays:
+        check_number("each of weight_decays", decay)
 
 
 @torch.no_grad()

@@ -13,11 +13,12 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 from torch import Tensor
 
-from .._checks import check_choice
+from .._checks import check_choice, check_count
 from ..calibration import TemperatureScaling
 from ..heads import DiscriminativeClassification, GenerativeClassification
 from ..predictive import Predictive
 from ..tables import Units
+from ..tables.columns import missing
 from ._base import Array, LastLayerEstimator, generator
 
 HEADS = {
@@ -32,6 +33,16 @@ def _generative(estimator: LastLayerClassifier) -> bool:
     raise AttributeError(
         "only head='generative' has an exact update; a discriminative head must be fitted anew"
     )
+
+
+def _check_there(labels: Array) -> None:
+    """Raise for labels that are NaN, None, or the NA of pandas."""
+    count = sum(map(missing, labels.tolist())) if labels.dtype.kind in "Of" else 0
+    if count:
+        raise ValueError(
+            f"Input y contains NaN: {count} of {len(labels)} labels are missing; leave out those "
+            "rows"
+        )
 
 
 class LastLayerClassifier(ClassifierMixin, LastLayerEstimator):  # type: ignore[misc]
@@ -125,6 +136,7 @@ class LastLayerClassifier(ClassifierMixin, LastLayerEstimator):  # type: ignore[
     def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> Array:  # noqa: N803
         """Draw labels, (num_rows, n_samples), each from its row's probabilities."""
         check_is_fitted(self)
+        check_count("n_samples", n_samples)
         draws = self._predictions(X).sample((n_samples,), generator(random_state))
         labels: Array = self.classes_[draws.numpy().T]
         return labels
@@ -164,6 +176,7 @@ class LastLayerClassifier(ClassifierMixin, LastLayerEstimator):  # type: ignore[
     def _read_target(self, y: Any, *, reset: bool) -> Array:
         check_choice("head", self.head, HEADS)
         labels = column_or_1d(y, warn=True)
+        _check_there(labels)
         assert_all_finite(labels, input_name="y")
         check_classification_targets(labels)
         if reset:

@@ -93,9 +93,9 @@ def describe(folder: str | Path) -> dict[str, Any]:
     if not folder.is_dir():
         raise FileNotFoundError(f"there is no model folder {folder}; `lastlayer fit` writes one")
     try:
-        description = json.loads((folder / DESCRIPTION).read_text())
+        description = json.loads(_contents(folder / DESCRIPTION))
         version = int(description["format"])
-    except (OSError, ValueError, KeyError, TypeError, OverflowError) as error:
+    except (ValueError, KeyError, TypeError, OverflowError) as error:
         raise ValueError(
             f"{folder} is not a model that can be read: {error!r}; train it anew"
         ) from error
@@ -116,7 +116,7 @@ def load(folder: str | Path, device: str | None = None) -> Any:
     """
     description = describe(folder)
     try:
-        tensors = (Path(folder) / TENSORS).read_bytes()
+        tensors = _contents(Path(folder) / TENSORS)
         if description.pop("digest") != _digest(description, tensors):
             raise ValueError("its files are not what was written")
         parameters = {name: _unplain(value) for name, value in description["parameters"].items()}
@@ -128,9 +128,22 @@ def load(folder: str | Path, device: str | None = None) -> Any:
         estimator.model_ = estimator.blank_model(len(state["encoding.source"]))
         estimator.model_.load_state_dict(state)
         estimator.model_.to(device or "cpu")
+    except OSError:  # says what to do
+        raise
     except Exception as error:
         raise ValueError(f"the model in {folder} is damaged: {error}; train it anew") from error
     return estimator
+
+
+def _contents(path: Path) -> bytes:
+    """Of a file of a model; one that is not there is damage, one that may not be read is not."""
+    try:
+        return path.read_bytes()
+    except FileNotFoundError as error:
+        raise ValueError(f"{path.name} is missing") from error
+    except OSError as error:
+        reason = f"cannot read {path}: {error.strerror}; see to it that you may, and try again"
+        raise OSError(error.errno, reason) from error  # of the same kind
 
 
 def _digest(description: dict[str, Any], tensors: bytes) -> str:

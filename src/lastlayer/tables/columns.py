@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import math
 from collections import defaultdict
 from dataclasses import asdict, dataclass
@@ -96,10 +97,10 @@ class Columns:
             return self._array_codes(table)
         frame = nw.from_native(table, eager_only=True)
         names = {str(name): name for name in frame.columns}
-        missing = [column.name for column in self.used if column.name not in names]
-        if missing:
+        lacking = [column.name for column in self.used if column.name not in names]
+        if lacking:
             raise ValueError(
-                f"the table lacks {', '.join(map(repr, missing))}, which the model was trained on; "
+                f"the table lacks {', '.join(map(repr, lacking))}, which the model was trained on; "
                 f"it has {', '.join(map(repr, names))}"
             )
         codes = np.empty((len(frame), len(self.used)))
@@ -142,6 +143,7 @@ def _column(name: str, values: nw.Series[Any], weight: NDArray[Any]) -> Column:
     """What a column holds."""
     if values.null_count() == len(values):
         return Column(name, "ignored", note="empty")
+    values = dated(values)
     if values.dtype.is_temporal():
         kind, numbers = "date", _dates(values)
     else:
@@ -165,7 +167,8 @@ def _category(name: str, texts: list[str | None], weight: NDArray[Any]) -> Colum
             weights[text].append(one)
     totals = {text: math.fsum(each) for text, each in weights.items()}
     counts = sorted(totals.items(), key=lambda item: (-item[1], item[0]))
-    repeated = [text for text, count in counts if count > 1]
+    # weights of two or more are repetitions; below that, rows are what can be counted
+    repeated = [text for text, count in counts if len(weights[text]) > 1 or count >= 2]
     if len(counts) == 1:
         return Column(name, "ignored", note="always the same")
     if len(repeated) < 2 and len(counts) > 5:
@@ -186,6 +189,7 @@ def _codes(column: Column, values: nw.Series[Any]) -> NDArray[np.float64]:
         return np.fromiter(found, float, len(values))
     if values.null_count() == len(values):
         return np.full(len(values), np.nan)
+    values = dated(values)
     numbers = _dates(values) if column.kind == "date" else _numbers(values)
     if numbers is None:
         what = "dates" if column.kind == "date" else "numbers"
@@ -205,14 +209,46 @@ def _check_finite(name: str, numbers: NDArray[np.float64]) -> None:
 
 def _numbers(values: nw.Series[Any]) -> NDArray[np.float64] | None:
     """As float64 with NaN for what is missing, or None if some are not numbers."""
+    if values.dtype in (nw.Int64, nw.UInt64):  # which arrow casts only where nothing is rounded
+        return np.asarray(values.to_numpy(), float)
     if values.dtype.is_numeric() or values.dtype == nw.Boolean:
         return np.asarray(values.cast(nw.Float64).to_numpy(), float)
     if values.dtype == nw.Object:
         try:
-            return np.array([np.nan if _missing(v) else v for v in values.to_list()], float)
+            numbers = np.array([np.nan if missing(v) else v for v in values.to_list()], float)
         except (TypeError, ValueError):
             return None
+        return numbers if numbers.ndim == 1 else None  # not of arrays that are equally long
+    if values.dtype == nw.Unknown:  # as sparse columns of pandas are
+        dense = values.to_numpy()
+        return dense.astype(float) if dense.dtype.kind in "biuf" else None
     return None
+
+
+def dated(values: nw.Series[Any]) -> nw.Series[Any]:
+    """As a column of dates if all are Python's objects of that sort, or periods of pandas."""
+    if values.dtype not in (nw.Object, nw.Unknown):
+        return values
+    moments: list[dt.datetime | None] = []
+    for value in values.to_list():
+        if missing(value):
+            moments.append(None)
+        elif (moment := _moment(value)) is not None:
+            moments.append(moment)
+        else:
+            return values
+    return nw.new_series(values.name, moments, nw.Datetime("us"), backend=values.implementation)
+
+
+def _moment(value: Any) -> dt.datetime | None:
+    """Of a date, or the beginning of a period, in the zone of Greenwich if there is one."""
+    if hasattr(value, "to_timestamp"):
+        value = value.to_timestamp()
+    if not isinstance(value, dt.date):
+        return None
+    if not isinstance(value, dt.datetime):
+        return dt.datetime.combine(value, dt.time())
+    return value.astimezone(dt.timezone.utc).replace(tzinfo=None) if value.tzinfo else value
 
 
 def _dates(values: nw.Series[Any]) -> NDArray[np.float64] | None:
@@ -235,15 +271,26 @@ def _dates(values: nw.Series[Any]) -> NDArray[np.float64] | None:
 
 def _texts(values: nw.Series[Any]) -> list[str | None]:
     """As text, None for what is missing."""
-    return [None if _missing(value) else as_text(value) for value in values.to_list()]
+    return [None if missing(value) else as_text(value) for value in values.to_list()]
 
 
-def _missing(value: Any) -> bool:
+def missing(value: Any) -> bool:
     """Whether it is None, NaN or the NA of pandas, which is neither equal to itself nor not."""
     try:
         return value is None or bool(value != value)
     except TypeError:
         return True
+    except ValueError:  # an array, which has no truth value
+        return False
+
+
+def counting_order(texts: list[str]) -> list[int]:
+    """Places of texts as one would list them: as numbers if all are, so that 2 is before 10."""
+    try:
+        keys: list[Any] = [float(text) for text in texts]
+    except ValueError:
+        keys = texts
+    return sorted(range(len(texts)), key=keys.__getitem__)
 
 
 def as_text(value: Any) -> str:
