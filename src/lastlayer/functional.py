@@ -237,7 +237,7 @@ def class_log_densities(features: Tensor, mean: Tensor, log_precision_scale: Ten
     bias = _log_normalizer(precision) - 0.5 * white_mean.square().sum(-1)
     squares = white.square().sum(-1, keepdim=True)  # the same for all classes
     densities = F.linear(white, white_mean, bias) - 0.5 * squares
-    return _refined(densities, flat, mean, precision).reshape(*features.shape[:-1], -1)
+    return _refined(densities, flat, mean, precision).reshape(*features.shape[:-1], len(mean))
 
 
 class GaussianPrecision(NamedTuple):
