@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 from abc import abstractmethod
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import torch
 from torch import Tensor
@@ -28,6 +28,7 @@ class ConjugateHead(Head):
     """
 
     noise: Noise
+    by_residuals: ClassVar[bool] = False  # whether statistics are of errors of a reference
     projected = False  # whether an exact fit was more than the family can hold
 
     def reset_parameters(self) -> None:
@@ -61,7 +62,7 @@ class ConjugateHead(Head):
         data = self._gather(features, target, weight)
         fit = self._in_double()
         fit._set_posterior(*fit._information(data))
-        if estimate_noise:  # from errors of these weights, which large targets do not drown
+        if estimate_noise and self.by_residuals:  # which large targets do not drown
             data = self._gather(features, target, weight, fit.mean.clone())
         for _ in range(max_iterations if estimate_noise else 0):
             before = fit.noise.covariance()

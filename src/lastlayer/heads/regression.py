@@ -52,6 +52,8 @@ class Regression(ConjugateHead):
         dtype: of the parameters.
     """
 
+    by_residuals = True
+
     def __init__(
         self,
         num_features: int,
