@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+from collections import Counter
 from enum import Enum
 from pathlib import Path
 from typing import Annotated
@@ -129,10 +130,12 @@ def methods() -> None:
     table = Table(box=None, padding=(0, 2, 0, 0))
     for column in ("name", "label", "passes", "what it is"):
         table.add_column(column)
+    in_module = Counter(method.__module__ for method in METHODS.values())
     for name, method in METHODS.items():
-        summary = (sys.modules[method.__module__].__doc__ or "").strip().splitlines()[0]
+        source = method if in_module[method.__module__] > 1 else sys.modules[method.__module__]
+        summary = (source.__doc__ or "").strip().splitlines()[0].removeprefix(f"{method.label}: ")
         passes = "single" if method.single_pass else "multi"
-        table.add_row(name, method.label, passes, summary.partition(": ")[2])
+        table.add_row(name, method.label, passes, summary)
     console.print(table)
 
 

@@ -28,6 +28,8 @@ METHODS: dict[str, type[Method]] = {
     "swag": SWAG,
     "bbb": BBB,
     "vbll_bbb": VBLLBBB,
+    "vbll-deeper": variants.Deeper,
+    "vbll-drawn": variants.DrawnStart,
     "ours-adamw": variants.Adam,
     "ours-centred": variants.CentredTargets,
     "ours-noise": variants.PaperNoisePrior,

@@ -1,6 +1,7 @@
 """Baselines with exact posteriors: GBLL, LDGBLL and the Gaussian process."""
 
 import copy
+from dataclasses import replace
 
 import pytest
 import torch
@@ -242,11 +243,25 @@ def test_gaussian_process_is_fitted_to_a_stationary_point_of_the_marginal_likeli
         assert gradients.abs().max() < 1e-4
 
 
-def test_gaussian_process_finds_hyper_parameters_on_some_data_and_predicts_from_all() -> None:
+@pytest.mark.parametrize("ard", [False, True])
+def test_gaussian_process_without_gradients_finds_the_same_hyper_parameters(ard: bool) -> None:
     gp = pytest.importorskip("experiments.baselines.gp")
     split = a_split()
+    ((climbed, expected),) = gp.GP(ard=ard).train([split])
+    ((searched, notes),) = gp.GP(ard=ard, most_data=10, epochs=200).train([split])
+    assert notes["marginal_nll"] == pytest.approx(searched(*split.development).item(), abs=1e-10)
+    assert notes["marginal_nll"] == pytest.approx(expected["marginal_nll"], abs=1e-4)
+    found = climbed(split.test[0]), searched(split.test[0])
+    torch.testing.assert_close(found[1].mean, found[0].mean, rtol=0.0, atol=0.05)
+    torch.testing.assert_close(found[1].variance, found[0].variance, rtol=0.05, atol=0.0)
+
+
+def test_gaussian_process_without_gradients_keeps_some_noise_where_data_have_none() -> None:
+    gp = pytest.importorskip("experiments.baselines.gp")
+    split = a_split()
+    inputs, _ = split.development
+    smooth = inputs, inputs.sum(-1, keepdim=True)
+    split = replace(split, train=smooth, validation=(inputs[:0], inputs[:0, :1]))
     ((model, notes),) = gp.GP(most_data=10).train([split])
-    assert notes["marginal_nll"] != pytest.approx(model(*split.development).item())
-    prior, noise = rbf_prior(model, torch.cat([split.development[0], split.test[0]]))
-    mean, _ = conditioned(prior, split.development[1].squeeze(-1), noise)
-    torch.testing.assert_close(model(split.test[0]).mean.squeeze(-1), mean)
+    assert 1e-4 < model.likelihood.noise.item() < 0.01
+    assert notes["marginal_nll"] == pytest.approx(model(*split.development).item(), abs=1e-8)

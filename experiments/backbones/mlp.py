@@ -7,14 +7,15 @@ from torch import Tensor, nn
 
 import lastlayer as ll
 
-WIDTH = 50
+WIDTH, DEPTH = 50, 2
 
 
-def features(num_inputs: int, width: int = WIDTH) -> nn.Sequential:
+def features(num_inputs: int, width: int = WIDTH, depth: int = DEPTH) -> nn.Sequential:
     """From inputs (*batch, num_inputs) to features (*batch, width)."""
-    return nn.Sequential(
-        nn.Linear(num_inputs, width), nn.LeakyReLU(), nn.Linear(width, width), nn.LeakyReLU()
-    )
+    layers: list[nn.Module] = []
+    for size in (num_inputs, *[width] * (depth - 1)):
+        layers += [nn.Linear(size, width), nn.LeakyReLU()]
+    return nn.Sequential(*layers)
 
 
 def regressor(num_inputs: int, width: int = WIDTH, num_outputs: int = 1) -> nn.Sequential:

@@ -1,15 +1,18 @@
-"""Ablation: our configuration with one thing changed."""
+"""Variants: our configuration, and the paper's, with one thing changed."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from torch import nn
+
 import lastlayer as ll
 
 from ..backbones import mlp
 from ..datasets.uci import Split
 from .ours import Ours
+from .vbll import VBLL
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,3 +98,35 @@ class OneFold(Variant):
 
     label = "no cross-validation"
     turns: ClassVar[int | None] = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Deeper(VBLL):
+    """One hidden layer more than the paper says.
+
+    The example network of the authors' package has one before those that it counts.
+    """
+
+    label = "three hidden layers"
+    relative_cost = 1.2
+
+    depth: int = 3
+
+    def make(self, split: Split) -> ll.Network:
+        """The deeper network with the same head."""
+        return ll.Network(mlp.features(split.num_inputs, depth=self.depth), self.head(split))
+
+
+@dataclass(frozen=True, kw_only=True)
+class DrawnStart(VBLL):
+    """The last layer starts much as in the authors' package, whatever the scale of the targets."""
+
+    label = "weights start as draws of their prior, noise at one"
+
+    initialize: bool = False
+
+    def make(self, split: Split) -> ll.Network:
+        """The same network with other first weights."""
+        model = super().make(split)
+        nn.init.normal_(model.head.mean, std=self.prior_variance**0.5)
+        return model

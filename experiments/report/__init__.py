@@ -13,7 +13,7 @@ from pathlib import Path
 from ..method import Method
 from . import comparison, figures, sections
 from .ablation import ablation
-from .statistics import ABLATION, Runs
+from .statistics import Runs
 
 RESULTS = Path("results")
 
@@ -41,7 +41,7 @@ CAVEATS = """\
 
 def page(runs: Runs) -> str:
     """The whole page, Markdown."""
-    methods = [method for method in runs.methods if not method.startswith(ABLATION)]
+    methods = runs.main
     parts = [
         INTRODUCTION,
         f"## Regression on UCI data\n\n{comparison.summary(runs)}\n\n{READING}",

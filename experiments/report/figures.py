@@ -13,7 +13,7 @@ from lastlayer.plots._canvas import BLUE, GREEN, GREY, INK, ORANGE, PALE
 
 from ..published import DATASETS, SUSPECT, UCI, Estimate
 from .markdown import name
-from .statistics import ABLATION, Runs
+from .statistics import Runs
 
 COLOURS = {True: BLUE, False: ORANGE, None: GREY}
 GROUPS = {True: "single pass", False: "several passes", None: "not in the registry"}
@@ -34,7 +34,7 @@ def write(runs: Runs, folder: Path) -> None:
 
 def draw(runs: Runs, metric: str) -> Figure:
     """One metric of all methods: dots are ours, hollow diamonds the paper's."""
-    methods = [method for method in runs.methods if not method.startswith(ABLATION)]
+    methods = runs.main
     size = (13, 1.5 + 0.29 * len(methods))
     figure = Figure(figsize=size, dpi=150, layout="constrained")
     panels = figure.subplots(1, len(DATASETS), sharey=True, sharex=metric == "coverage")

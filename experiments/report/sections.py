@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
@@ -9,7 +10,7 @@ import numpy as np
 
 from ..published import DATASETS, SUSPECT, UCI, Estimate
 from .markdown import BLANK, bullets, digits_of, name, ranges, show, table
-from .statistics import ABLATION, Runs, marked
+from .statistics import ABLATION, PAPER_VARIANTS, Runs, marked
 
 GROUPS = {True: "*single pass*", False: "*several passes*", None: "*not in the registry*"}
 
@@ -128,13 +129,13 @@ def times(runs: Runs) -> str:
 
     minutes = {method: sum(seconds(method, DATASETS)) / 60 for method in runs.methods}
     total = sum(minutes.values())
-    ablated = sum(spent for method, spent in minutes.items() if method.startswith(ABLATION))
-    ours = minutes.get("ours", 0.0)
-    shares = [
-        ("the paper's methods", total - ablated - ours),
-        ("ours", ours),
-        ("the ablation", ablated),
-    ]
+    groups = {
+        "the paper's methods": [method for method in runs.main if method != "ours"],
+        "ours": [method for method in runs.main if method == "ours"],
+        "its ablation": [method for method in minutes if method.startswith(ABLATION)],
+        "variants of VBLL": [method for method in minutes if method.startswith(PAPER_VARIANTS)],
+    }
+    shares = [(who, sum(minutes[method] for method in group)) for who, group in groups.items()]
     lines = grouped(runs, runs.methods, rows)
     lines.append(["**all**", *[""] * len(DATASETS), f"**{total:.1f}**"])
     return (
@@ -187,20 +188,22 @@ def _where(values: Mapping[str, str]) -> str:
 
 def epochs(runs: Runs, methods: Sequence[str]) -> str:
     """Chosen numbers of epochs."""
-
-    def cell(method: str, dataset: str) -> str:
-        values = runs.values(method, dataset, "epochs")
-        values = values[np.isfinite(values)]
-        if not len(values):
-            return BLANK
-        most = runs.by_cell[method, dataset][0]["config"].get("epochs") or math.inf
-        reached = int(np.sum(values >= most))
-        return f"{np.median(values):.0f}" + (f" ({reached})" if reached else "")
-
     return (
         "Epochs chosen on validation data: median over seeds, and in brackets how many seeds chose "
-        "the largest number allowed.\n\n" + method_table(runs, methods, cell)
+        "the largest number allowed.\n\n"
+        + method_table(runs, methods, functools.partial(chosen_epochs, runs))
     )
+
+
+def chosen_epochs(runs: Runs, method: str, dataset: str) -> str:
+    """Median over seeds, and how many chose the largest number allowed, if any."""
+    values = runs.values(method, dataset, "epochs")
+    values = values[np.isfinite(values)]
+    if not len(values):
+        return BLANK
+    most = runs.by_cell[method, dataset][0]["config"].get("epochs") or math.inf
+    reached = int(np.sum(values >= most))
+    return f"{np.median(values):.0f}" + (f" ({reached})" if reached else "")
 
 
 def missing(runs: Runs) -> str:

@@ -16,7 +16,8 @@ from ..published import DATASETS, SUSPECT, UCI, Estimate
 if TYPE_CHECKING:
     from ..method import Method
 
-ABLATION = "ours-"  # keys of variants of our configuration begin so
+# Keys of variants begin so: of our configuration, and of the paper's.
+ABLATION, PAPER_VARIANTS = "ours-", "vbll-"
 OUTLIER = 3.0  # robust standard deviations above the median
 ROBUST = 1.4826  # median absolute deviations in a standard deviation of Gaussian data
 
@@ -51,6 +52,11 @@ class Runs:
         }
         unknown = sorted({method for method, _ in found} - set(methods))
         return cls(found, methods | {key: Description(f"`{key}`") for key in unknown})
+
+    @property
+    def main(self) -> list[str]:
+        """Methods that are no variants of another."""
+        return [key for key in self.methods if not key.startswith((ABLATION, PAPER_VARIANTS))]
 
     def has(self, method: str) -> bool:
         """Whether there is any record of a method."""
