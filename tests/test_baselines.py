@@ -18,6 +18,7 @@ from experiments.baselines.ensemble import Ensemble
 from experiments.baselines.map import MAP
 from experiments.baselines.ours import Ours
 from experiments.baselines.swag import SWAG, WeightDraws, draws
+from experiments.baselines.variants import Deeper, DrawnStart
 from experiments.baselines.vbll import VBLL
 from experiments.baselines.vbll_bbb import VBLLBBB
 from experiments.datasets.uci import Split
@@ -40,9 +41,21 @@ def test_settings_of_vbll_are_those_of_appendix_d():
     power = VBLL.for_dataset("power")
     assert (power.epochs, power.batch_size) == (3000, 256)
     assert VBLL.for_dataset("wine").batch_size == 32
-    assert VBLLBBB.for_dataset("wine").epochs == 10_000
+    assert {VBLLBBB.for_dataset(name).epochs for name in EPOCHS} == {10_000}
+    assert [VBLLBBB.for_dataset(name).batch_size for name in ("wine", "power")] == [32, 256]
     assert (VBLLBBB.num_seeds, VBLL.num_seeds) == (10, 20)
     assert EPOCHS["boston"] == VBLL.for_dataset("boston").epochs == 3000
+
+
+def test_variants_of_vbll_change_one_thing(split):
+    torch.manual_seed(0)
+    plain, deeper, drawn = (
+        method.for_dataset("power").make(split) for method in (VBLL, Deeper, DrawnStart)
+    )
+    widths = [[layer.out_features for layer in m.backbone[::2]] for m in (plain, deeper, drawn)]
+    assert widths == [[50, 50], [50, 50, 50], [50, 50]]
+    assert plain.head.mean.norm() < 3 < drawn.head.mean.norm() < 11  # √50 = 7.1 on average
+    assert not DrawnStart.for_dataset("power").initialize  # or its start would be replaced
 
 
 def test_gaussian_network_is_a_normal_with_one_learned_variance(split, generator):

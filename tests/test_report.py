@@ -204,6 +204,23 @@ def test_variants_are_compared_on_the_seeds_they_share(tmp_path: Path) -> None:
     assert not row(text, "OURS-PLAIN", "measured")  # no row of the tables beside the paper
 
 
+def test_variants_of_vbll_stand_beside_it_and_the_paper_and_nowhere_else(tmp_path: Path) -> None:
+    add_paper(tmp_path, "vbll", {})
+    add(tmp_path, "vbll-deep", "power", [1.5, 2.5], rmse=[3.0, 5.0], epochs=[70, 100])
+    text = page(tmp_path, registry("vbll", "vbll-deep"))
+    beside = text.partition("VBLL with one thing changed")[2].partition("####")[0]
+    assert [cells[3] for cells in row(beside, "VBLL-DEEP")] == [
+        "2.00 ± 0.50",
+        "4.00 ± 1.00",
+        "85 (1)",
+    ]
+    assert [cells[3] for cells in row(beside, "VBLL")] == ["2.73 ± 0.00", "3.68 ± 0.00", "40"]
+    assert [cells[3] for cells in row(beside, "paper")] == ["2.73 ± 0.01", "3.68 ± 0.03"]
+    assert not row(text, "VBLL-DEEP", "measured")
+    assert "variants of VBLL took 0.01 hours" in text  # a minute on two cores
+    assert "one thing changed" not in page(tmp_path / "empty", registry("vbll", "vbll-deep"))
+
+
 def test_incomplete_lines_are_skipped_with_a_warning_and_listed_as_missing(tmp_path: Path) -> None:
     add(tmp_path, "vbll", "boston", [1.0, 2.0])
     path = tmp_path / "uci" / "boston-vbll.jsonl"
