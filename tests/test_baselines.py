@@ -52,7 +52,10 @@ def test_variants_of_vbll_change_one_thing(split):
     plain, deeper, drawn = (
         method.for_dataset("power").make(split) for method in (VBLL, Deeper, DrawnStart)
     )
-    widths = [[layer.out_features for layer in m.backbone[::2]] for m in (plain, deeper, drawn)]
+    widths = [
+        [p.shape[0] for n, p in m.backbone.named_parameters() if "weight" in n]
+        for m in (plain, deeper, drawn)
+    ]
     assert widths == [[50, 50], [50, 50, 50], [50, 50]]
     assert plain.head.mean.norm() < 3 < drawn.head.mean.norm() < 11  # √50 = 7.1 on average
     assert not DrawnStart.for_dataset("power").initialize  # or its start would be replaced
