@@ -181,7 +181,7 @@ def search(model: GaussianProcess, most: int) -> list[float]:
             best.update(copy.deepcopy(model.state_dict()))
         return losses[-1]
 
-    options = {"initial_tr_radius": 0.3, "final_tr_radius": 0.02, "maxfev": most}  # of logarithms
+    options = {"initial_tr_radius": 0.3, "final_tr_radius": 0.03, "maxfev": most}  # of logarithms
     minimize(profile, start.numpy(), method="COBYQA", options=options)
     model.load_state_dict(best)
     return losses
