@@ -52,7 +52,9 @@ class Method(ABC):
     single_pass: ClassVar[bool] = True
     num_seeds: ClassVar[int] = 20
     datasets: ClassVar[tuple[str, ...]] = NAMES
-    relative_cost: ClassVar[float] = 1.0  # of a step, for estimates of time
+    # For estimates of time: of a step, and how much of it all seeds share, in units of one seed's.
+    relative_cost: ClassVar[float] = 1.0
+    common_cost: ClassVar[float] = 10.0
 
     epochs: int  # at most
     batch_size: int = 32  # all knobs here: paper, appendix D

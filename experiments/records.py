@@ -30,6 +30,7 @@ def versions() -> dict[str, str]:
         "python": platform.python_version(),
         "torch": torch.__version__,
         "gpytorch": importlib.metadata.version("gpytorch"),
+        "scipy": importlib.metadata.version("scipy"),
         "lastlayer": ll.__version__,
     }
 

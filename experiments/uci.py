@@ -74,7 +74,7 @@ class Job:
         settings = self.settings
         num_data = _num_data(self.dataset, data.root())
         steps = settings.epochs * math.ceil(num_data / settings.batch_size)
-        return settings.relative_cost * steps * (10 + len(self.seeds))
+        return settings.relative_cost * steps * (settings.common_cost + len(self.seeds))
 
     @property
     def expected_seconds(self) -> float | None:

@@ -1,6 +1,7 @@
 """Baselines with exact posteriors: GBLL, LDGBLL and the Gaussian process."""
 
 import copy
+import math
 from dataclasses import replace
 
 import pytest
@@ -256,12 +257,33 @@ def test_gaussian_process_without_gradients_finds_the_same_hyper_parameters(ard:
     torch.testing.assert_close(found[1].variance, found[0].variance, rtol=0.05, atol=0.0)
 
 
-def test_gaussian_process_without_gradients_keeps_some_noise_where_data_have_none() -> None:
+@pytest.mark.parametrize("repeat", [False, True])
+def test_gaussian_process_without_gradients_keeps_the_least_noise_as_it_does_with_them(
+    repeat: bool,
+) -> None:
     gp = pytest.importorskip("experiments.baselines.gp")
     split = a_split()
-    inputs, _ = split.development
-    smooth = inputs, inputs.sum(-1, keepdim=True)
+    inputs = split.train[0].repeat(2, 1) if repeat else split.train[0]
+    smooth = inputs, inputs.sum(-1, keepdim=True).sin()
     split = replace(split, train=smooth, validation=(inputs[:0], inputs[:0, :1]))
+    ((_, expected),) = gp.GP(epochs=200).train([split])
     ((model, notes),) = gp.GP(most_data=10).train([split])
-    assert 1e-4 < model.likelihood.noise.item() < 0.01
+    assert model.likelihood.noise.item() == pytest.approx(1e-4, rel=0.01)
     assert notes["marginal_nll"] == pytest.approx(model(*split.development).item(), abs=1e-8)
+    assert notes["marginal_nll"] == pytest.approx(expected["marginal_nll"], abs=2e-3)
+
+
+@pytest.mark.parametrize(("target", "fails"), [(0.0, False), (math.nan, True)])
+def test_gaussian_process_without_gradients_of_constant_and_of_missing_targets(
+    target: float, fails: bool
+) -> None:
+    gp = pytest.importorskip("experiments.baselines.gp")
+    split = a_split()
+    train = split.train[0], torch.full_like(split.train[1], target)
+    split = replace(split, train=train, validation=(train[0][:0], train[1][:0]))
+    if fails:
+        with pytest.raises(FloatingPointError, match="check the data for NaN"):
+            gp.GP(most_data=10).train([split])
+    else:
+        ((model, _),) = gp.GP(most_data=10).train([split])
+        torch.testing.assert_close(model(split.test[0]).mean, torch.zeros(6, 1), atol=1e-6, rtol=0)

@@ -42,7 +42,7 @@ def add(
     with path.open("a") as file:
         for i, (seed, value) in enumerate(zip(seeds, nll, strict=True)):
             metrics = {"nll": value, "rmse": 1.0, "crps": 0.5, "coverage": 0.9, "width": 3.0}
-            metrics |= {"epochs": 40, "validation_nll": None}
+            metrics |= {"epochs": 40, "validation_nll": 2.0}
             metrics |= {name: values[i] for name, values in other.items()}
             record = {
                 "config": {"method": method, "dataset": dataset, "seed": seed, **knobs},
@@ -204,17 +204,14 @@ def test_variants_are_compared_on_the_seeds_they_share(tmp_path: Path) -> None:
     assert not row(text, "OURS-PLAIN", "measured")  # no row of the tables beside the paper
 
 
-def test_variants_of_vbll_stand_beside_it_and_the_paper_and_nowhere_else(tmp_path: Path) -> None:
-    add_paper(tmp_path, "vbll", {})
-    add(tmp_path, "vbll-deep", "power", [1.5, 2.5], rmse=[3.0, 5.0], epochs=[70, 100])
+def test_variants_of_vbll_are_compared_with_it_on_the_seeds_they_share(tmp_path: Path) -> None:
+    add(tmp_path, "vbll", "power", [1.0, 2.0, 9.0], rmse=[3.0, 4.0, 9.0])
+    add(tmp_path, "vbll-deep", "power", [1.5, 3.5], rmse=[3.5, 4.5], epochs=[70, 100])
     text = page(tmp_path, registry("vbll", "vbll-deep"))
     beside = text.partition("VBLL with one thing changed")[2].partition("####")[0]
-    assert [cells[3] for cells in row(beside, "VBLL-DEEP")] == [
-        "2.00 ± 0.50",
-        "4.00 ± 1.00",
-        "85 (1)",
-    ]
-    assert [cells[3] for cells in row(beside, "VBLL")] == ["2.73 ± 0.00", "3.68 ± 0.00", "40"]
+    changes = [cells[3] for cells in row(beside, "VBLL-DEEP")]
+    assert changes == ["+1.00 ± 0.50", "**+0.50 ± 0.00**", "85 (1)"]
+    assert [cells[3] for cells in row(beside, "VBLL")] == ["4.00 ± 2.52", "5.33 ± 1.86", "40"]
     assert [cells[3] for cells in row(beside, "paper")] == ["2.73 ± 0.01", "3.68 ± 0.03"]
     assert not row(text, "VBLL-DEEP", "measured")
     assert "variants of VBLL took 0.01 hours" in text  # a minute on two cores
@@ -277,6 +274,14 @@ def test_times_and_settings_come_from_the_records(tmp_path: Path) -> None:
     assert "[Power](uci/power-vbll.jsonl)" in text
     assert "Versions: python 3.11.7, torch 2.13.0. Runs of 2026-01-01 to 2026-01-02." in text
     assert ["40", "–", "–", "40 (2)", "40", "–"] in row(text, "VBLL")  # chosen epochs
+
+
+def test_evaluations_where_no_epochs_are_chosen_are_not_compared_with_a_limit(
+    tmp_path: Path,
+) -> None:
+    add(tmp_path, "gp", "wine", [1.0, 1.0], epochs=[101, 103], validation_nll=[None, None])
+    chosen = page(tmp_path, registry("gp")).partition("Epochs chosen on validation data")[2]
+    assert row(chosen, "GP")[0] == ["–", "–", "–", "–", "102", "–"]
 
 
 def test_coverage_width_and_crps_are_reported(tmp_path: Path) -> None:

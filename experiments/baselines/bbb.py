@@ -13,7 +13,7 @@ from ..backbones import mlp
 from ..datasets.uci import Split
 from ..method import AnyMethod, Method
 
-EPOCHS = 10_000  # at most, for variational features (paper, appendix D, table of maximum epochs)
+LONGEST = 10_000  # epochs, for variational features (paper, appendix D, table of maximum epochs)
 BATCHES = {"boston": 64, "concrete": 256, "energy": 128, "power": 256, "wine": 256, "yacht": 64}
 
 
@@ -31,7 +31,7 @@ class Variational(Method):
     @classmethod
     def for_dataset(cls: type[AnyMethod], dataset: str, **changes: Any) -> AnyMethod:
         """The paper's number of epochs."""
-        return super().for_dataset(dataset, **{"epochs": EPOCHS} | changes)
+        return super().for_dataset(dataset, **{"epochs": LONGEST} | changes)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +53,7 @@ class BBB(Variational):
     @classmethod
     def for_dataset(cls: type[AnyMethod], dataset: str, **changes: Any) -> AnyMethod:
         """In about five batches; on the largest data in more, and for as long as time allows."""
-        knobs = {"batch_size": BATCHES[dataset], "epochs": 1000 if dataset == "power" else EPOCHS}
+        knobs = {"batch_size": BATCHES[dataset], "epochs": 1000 if dataset == "power" else LONGEST}
         return super().for_dataset(dataset, **knobs | changes)
 
     def make(self, split: Split) -> BayesianNetwork:

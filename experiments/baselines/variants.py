@@ -121,7 +121,7 @@ class Deeper(VBLL):
 class DrawnStart(VBLL):
     """The last layer starts much as in the authors' package, whatever the scale of the targets."""
 
-    label = "weights start as draws of their prior, noise at one"
+    label = "last layer starts as a draw of its prior, with unit noise"
 
     initialize: bool = False
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
-
 from ..baselines.ours import ALTERNATIVES
-from ..published import DATASETS, Estimate
+from ..published import DATASETS
 from .comparison import METRICS
-from .markdown import BLANK, name, show, signed, table
-from .statistics import ABLATION, Runs, estimate
+from .markdown import BLANK, name, show, table
+from .sections import show_change
+from .statistics import ABLATION, Runs
 
 CALIBRATIONS = {
     "gaussian": "calibrated variance, Gaussian tails",
@@ -54,14 +53,7 @@ def _change(
             for run in runs.by_cell.get(("ours", dataset), [])
             if "alternatives" in run["metrics"]
         }
-    shared = sorted(set(mine) & set(other))
-    if not shared:
-        return BLANK
-    change = estimate([other[seed] - mine[seed] for seed in shared])
-    text = signed(change.mean, 2)
-    if math.isfinite(change.stderr):
-        text += show(Estimate(0.0, change.stderr))[len("0.00") :]
-    return f"**{text}**" if abs(change.mean) > 2 * change.stderr else text
+    return show_change(mine, other)
 
 
 def _validation(runs: Runs) -> str:

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import numpy as np
 
 from ..published import DATASETS, SUSPECT, UCI, Estimate
-from .markdown import BLANK, bullets, digits_of, name, ranges, show, table
-from .statistics import ABLATION, PAPER_VARIANTS, Runs, marked
+from .markdown import BLANK, bullets, digits_of, name, ranges, show, signed, table
+from .statistics import ABLATION, PAPER_VARIANTS, Runs, estimate, marked
 
 GROUPS = {True: "*single pass*", False: "*several passes*", None: "*not in the registry*"}
 
@@ -190,7 +190,8 @@ def epochs(runs: Runs, methods: Sequence[str]) -> str:
     """Chosen numbers of epochs."""
     return (
         "Epochs chosen on validation data: median over seeds, and in brackets how many seeds chose "
-        "the largest number allowed.\n\n"
+        "the largest number allowed. Where nothing is chosen so, as by the Gaussian process, "
+        "evaluations of the objective.\n\n"
         + method_table(runs, methods, functools.partial(chosen_epochs, runs))
     )
 
@@ -201,9 +202,26 @@ def chosen_epochs(runs: Runs, method: str, dataset: str) -> str:
     values = values[np.isfinite(values)]
     if not len(values):
         return BLANK
-    most = runs.by_cell[method, dataset][0]["config"].get("epochs") or math.inf
-    reached = int(np.sum(values >= most))
+    first = runs.by_cell[method, dataset][0]
+    chosen = first["metrics"].get("validation_nll") is not None
+    most = first["config"].get("epochs") if chosen else None
+    reached = int(np.sum(values >= (most or math.inf)))
     return f"{np.median(values):.0f}" + (f" ({reached})" if reached else "")
+
+
+def show_change(before: Mapping[int, float], after: Mapping[int, float]) -> str:
+    """Mean difference over the seeds that both have, whose splits are the same.
+
+    With its standard error, and bold beyond two of them.
+    """
+    shared = sorted(set(before) & set(after))
+    if not shared:
+        return BLANK
+    change = estimate([after[seed] - before[seed] for seed in shared])
+    text = signed(change.mean, 2)
+    if math.isfinite(change.stderr):
+        text += show(Estimate(0.0, change.stderr))[len("0.00") :]
+    return f"**{text}**" if abs(change.mean) > 2 * change.stderr else text
 
 
 def missing(runs: Runs) -> str:
