@@ -84,7 +84,9 @@ def uci(
     workers: Annotated[
         int | None, typer.Option(min=1, help="Processes; by default one for each core.")
     ] = None,
-    again: Annotated[bool, typer.Option(help="Run what has a record too.")] = False,
+    again: Annotated[
+        bool, typer.Option(help="Replace records; if interrupted, it starts over.")
+    ] = False,
 ) -> None:
     """Tables of regression on UCI data: VBLL and every baseline.
 
