@@ -30,6 +30,7 @@ METHODS: dict[str, type[Method]] = {
     "vbll_bbb": VBLLBBB,
     "vbll-deeper": variants.Deeper,
     "vbll-drawn": variants.DrawnStart,
+    "vbll_bbb-lighter": variants.LighterFeatures,
     "ours-adamw": variants.Adam,
     "ours-centred": variants.CentredTargets,
     "ours-noise": variants.PaperNoisePrior,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..published import DATASETS, EXPLANATIONS, SUSPECT, UCI, Estimate
 from .markdown import BLANK, bullets, name, show, signed, table
 from .sections import chosen_epochs, show_change
-from .statistics import PAPER_VARIANTS, Difference, Runs, comparable
+from .statistics import Difference, Runs, comparable
 
 METRICS = {"nll": "NLL", "rmse": "RMSE"}
 VBLL_LIMIT, BASELINE_LIMIT = 1.0, 2.0  # standard errors: the targets of this reproduction
@@ -17,9 +17,9 @@ two ways: the paper's own alone, and the combined one, √(a² + b²) of both. M
 before they are compared, and suspected misprints (†) are not compared."""
 
 VARIANTS = """\
-VBLL with one thing changed: the change from VBLL on the same seeds ± its standard error; above
-zero, the variant is worse; bold is beyond two standard errors. Epochs are medians over seeds, in
-brackets how many seeds chose the largest number allowed; the paper says that its runs never did."""
+with one thing changed: the change on the same seeds ± its standard error; above zero, the variant
+is worse; bold is beyond two standard errors. Epochs are medians over seeds, in brackets how many
+seeds chose the largest number allowed; the paper says that its runs never did."""
 
 
 def _reached(found: Difference, combined: bool) -> bool:
@@ -122,31 +122,31 @@ def _vbll(runs: Runs, cells: dict[tuple[str, str, str], Difference]) -> str:
         + "\n\nOutside the target:\n\n"
         + bullets(outside)
         + "".join(f"\n\n{where}: {why}" for where, why in reasons.items())
-        + _variants(runs)
+        + _variants(runs, "vbll")
     )
 
 
-def _variants(runs: Runs) -> str:
-    """VBLL with one thing changed, where the paper is silent or may have meant something else."""
-    keys = [key for key in runs.methods if key.startswith(PAPER_VARIANTS) and runs.has(key)]
+def _variants(runs: Runs, method: str) -> str:
+    """A method with one thing changed, where the paper is silent or may have meant another."""
+    keys = [key for key in runs.methods if key.startswith(f"{method}-") and runs.has(key)]
     if not keys:
         return ""
-    variants = {key: runs.methods[key].label for key in keys}
+    whole, variants = runs.methods[method].label, {key: runs.methods[key].label for key in keys}
     rows = []
     for metric, title in METRICS.items():
-        vbll = {dataset: runs.by_seed("vbll", dataset, metric) for dataset in DATASETS}
+        before = {dataset: runs.by_seed(method, dataset, metric) for dataset in DATASETS}
         rows += [
             [f"*{title}*"],
-            ["paper", *(show(UCI["vbll", dataset, metric]) for dataset in DATASETS)],
-            ["VBLL", *(show(runs.estimate("vbll", dataset, metric)) for dataset in DATASETS)],
+            ["paper", *(show(UCI[method, dataset, metric]) for dataset in DATASETS)],
+            [whole, *(show(runs.estimate(method, dataset, metric)) for dataset in DATASETS)],
         ]
         for key, label in variants.items():
-            cells = [show_change(vbll[d], runs.by_seed(key, d, metric)) for d in DATASETS]
+            cells = [show_change(before[d], runs.by_seed(key, d, metric)) for d in DATASETS]
             rows.append([label, *cells])
     rows.append(["*epochs chosen*"])
-    for key, label in {"vbll": "VBLL", **variants}.items():
+    for key, label in {method: whole, **variants}.items():
         rows.append([label, *(chosen_epochs(runs, key, dataset) for dataset in DATASETS)])
-    return f"\n\n{VARIANTS}\n\n" + table(["", *map(name, DATASETS)], rows)
+    return f"\n\n{whole} {VARIANTS}\n\n" + table(["", *map(name, DATASETS)], rows)
 
 
 def _far(runs: Runs, cells: dict[tuple[str, str, str], Difference]) -> str:
@@ -173,7 +173,8 @@ def _far(runs: Runs, cells: dict[tuple[str, str, str], Difference]) -> str:
         return "None."
     header = ["", "measured", "paper", "in combined", "in the paper's", "explained"]
     why = [f"**{title}**: {text}" for title, text in reasons.items()]
-    return "\n\n".join([table(header, rows), *([bullets(why)] if why else [])])
+    text = "\n\n".join([table(header, rows), *([bullets(why)] if why else [])])
+    return text + _variants(runs, "vbll_bbb")
 
 
 def _explained(method: str, dataset: str) -> bool:

@@ -133,7 +133,9 @@ def times(runs: Runs) -> str:
         "the paper's methods": [method for method in runs.main if method != "ours"],
         "ours": [method for method in runs.main if method == "ours"],
         "its ablation": [method for method in minutes if method.startswith(ABLATION)],
-        "variants of VBLL": [method for method in minutes if method.startswith(PAPER_VARIANTS)],
+        "variants of the paper's": [
+            method for method in minutes if method.startswith(PAPER_VARIANTS)
+        ],
     }
     shares = [(who, sum(minutes[method] for method in group)) for who, group in groups.items()]
     lines = grouped(runs, runs.methods, rows)

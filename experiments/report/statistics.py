@@ -16,8 +16,8 @@ from ..published import DATASETS, SUSPECT, UCI, Estimate
 if TYPE_CHECKING:
     from ..method import Method
 
-# Keys of variants begin so: of our configuration, and of the paper's.
-ABLATION, PAPER_VARIANTS = "ours-", "vbll-"
+# Keys of variants begin so: of our configuration, and of those of the paper.
+ABLATION, PAPER_VARIANTS = "ours-", ("vbll-", "vbll_bbb-")
 OUTLIER = 3.0  # robust standard deviations above the median
 ROBUST = 1.4826  # median absolute deviations in a standard deviation of Gaussian data
 
@@ -56,7 +56,7 @@ class Runs:
     @property
     def main(self) -> list[str]:
         """Methods that are no variants of another."""
-        return [key for key in self.methods if not key.startswith((ABLATION, PAPER_VARIANTS))]
+        return [key for key in self.methods if not key.startswith((ABLATION, *PAPER_VARIANTS))]
 
     def has(self, method: str) -> bool:
         """Whether there is any record of a method."""
