@@ -29,7 +29,6 @@ METHODS: dict[str, type[Method]] = {
     "bbb": BBB,
     "vbll_bbb": VBLLBBB,
     "vbll-deeper": variants.Deeper,
-    "vbll-drawn": variants.DrawnStart,
     "vbll_bbb-lighter": variants.LighterFeatures,
     "ours-adamw": variants.Adam,
     "ours-centred": variants.CentredTargets,

@@ -18,7 +18,7 @@ from experiments.baselines.ensemble import Ensemble
 from experiments.baselines.map import MAP
 from experiments.baselines.ours import Ours
 from experiments.baselines.swag import SWAG, WeightDraws, draws
-from experiments.baselines.variants import Deeper, DrawnStart
+from experiments.baselines.variants import Deeper
 from experiments.baselines.vbll import VBLL
 from experiments.baselines.vbll_bbb import VBLLBBB
 from experiments.datasets.uci import Split
@@ -47,18 +47,12 @@ def test_settings_of_vbll_are_those_of_appendix_d():
     assert EPOCHS["boston"] == VBLL.for_dataset("boston").epochs == 3000
 
 
-def test_variants_of_vbll_change_one_thing(split):
-    torch.manual_seed(0)
-    plain, deeper, drawn = (
-        method.for_dataset("power").make(split) for method in (VBLL, Deeper, DrawnStart)
-    )
+def test_the_deeper_variant_of_vbll_has_one_layer_more(split):
+    plain, deeper = (method.for_dataset("power").make(split) for method in (VBLL, Deeper))
     widths = [
-        [p.shape[0] for n, p in m.backbone.named_parameters() if "weight" in n]
-        for m in (plain, deeper, drawn)
+        [len(p) for n, p in m.backbone.named_parameters() if "weight" in n] for m in (plain, deeper)
     ]
-    assert widths == [[50, 50], [50, 50, 50], [50, 50]]
-    assert plain.head.mean.norm() < 3 < drawn.head.mean.norm() < 11  # √50 = 7.1 on average
-    assert not DrawnStart.for_dataset("power").initialize  # or its start would be replaced
+    assert widths == [[50, 50], [50, 50, 50]]
 
 
 def test_gaussian_network_is_a_normal_with_one_learned_variance(split, generator):

@@ -17,6 +17,7 @@ from .one import Objective, weighted_sums
 from .options import Options, decays, mixed_seed, permutation
 from .tracing import trace
 
+VALIDATED = 256  # examples of each model at once; memory for many more takes longer than they
 UNTRACED = 60  # calls with tensors of the same shapes; to trace one takes longer
 
 
@@ -173,7 +174,7 @@ class ManyModels:
         assert self.validation is not None
         torch.manual_seed(mixed_seed("validation", *self.seeds))
         self.skeleton.eval()
-        count, size = _length(self.validation), 8 * self.options.batch_size
+        count, size = _length(self.validation), max(VALIDATED, self.options.batch_size)
         data = self._take(self.validation, torch.arange(count).expand(len(self.rows), -1))
         sums = sum(
             self._call(self._log_probs, _part(data, start, start + size))
