@@ -106,7 +106,7 @@ class Deeper(VBLL):
     The example network of the authors' package has one before those that it counts.
     """
 
-    label = "three hidden layers"
+    label = "VBLL, three hidden layers"
     relative_cost = 1.2
     datasets: ClassVar[tuple[str, ...]] = ("concrete", "power", "yacht")
 
@@ -121,7 +121,7 @@ class Deeper(VBLL):
 class LighterFeatures(VBLLBBB):
     """The divergence of the features from their prior counts a tenth."""
 
-    label = "a tenth of the features' divergence"
+    label = "VBLL BBB, a tenth of the features' divergence"
     datasets: ClassVar[tuple[str, ...]] = ("yacht",)  # takes the least time
 
     feature_kl_weight: float = 0.1
