@@ -8,8 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from rich.console import Console
 from typer.testing import CliRunner
 
+from experiments import __main__ as main
 from experiments import jobs, records, uci
 from experiments.__main__ import app
 from experiments.datasets import uci as data
@@ -190,12 +192,13 @@ def test_the_bare_command_lists_the_experiments():
         assert name in shown.output
 
 
-def test_methods_are_listed_with_what_they_are():
-    shown = invoke("methods").output  # as wide as the terminal, so texts may be broken
+def test_methods_are_listed_with_what_they_are(monkeypatch):
+    monkeypatch.setattr(main, "console", Console(width=200))
+    shown = invoke("methods").output
     lines = {line.split()[0]: line for line in shown.splitlines() if line[:1].strip()}
     assert set(METHODS) <= set(lines)
-    assert "exact Gaussian" in lines["gp"]  # of its file
-    assert "The learning" in lines["ours-constant"]  # of its class: the file has several
+    assert "exact Gaussian process regression" in lines["gp"]  # of its file
+    assert "The learning rate does not decay." in lines["ours-constant"]  # of its class
 
 
 def test_help_names_the_data_sets_and_explains_resuming():
