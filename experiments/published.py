@@ -77,7 +77,7 @@ EXPLANATIONS: dict[tuple[str, str], str] = {
         "600 epochs. The example network of that package has one hidden layer more than it is "
         "asked for; with a third one, RMSE comes half way to the paper's, but NLL stays, and Yacht "
         "becomes worse (below). The Gaussian process, which is exact and does not depend on "
-        "training, has an RMSE here that is above the paper's too, which speaks for splits. Tried "
+        "training, has an RMSE here that is above the paper's too: training may not be all of it. Tried "
         "without success, "
         "by validation NLL of four seeds: weights that start as a draw from the prior, larger "
         "first weights of the features, a constant feature, noise that starts at one, a steeper "
