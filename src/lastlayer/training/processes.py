@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import gc
 import os
 from typing import NamedTuple
 
@@ -23,7 +25,7 @@ class Processes:
     def __init__(self, device: torch.device) -> None:
         together = dist.is_available() and dist.is_initialized()
         if not together and "TORCHELASTIC_RUN_ID" in os.environ:  # started by torchrun
-            dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+            _join("nccl" if device.type == "cuda" else "gloo")
             together = True
         self.rank = dist.get_rank() if together else 0
         self.size = dist.get_world_size() if together else 1
@@ -67,3 +69,23 @@ class Processes:
             weights.append(weight[self.rank :: self.size])
         weight = torch.cat(weights)
         return Share(torch.cat(orders), None if bool((weight == 1).all()) else weight)
+
+
+def _join(backend: str) -> None:
+    """Join the other processes until this one ends.
+
+    A thread of the group that outlives the interpreter aborts the process, and the group with its
+    threads is only gone when nothing holds it. Functions of `torch.distributed.nn` hold, for ever,
+    the group that exists when they are imported, so that they are imported before.
+    """
+    import torch.distributed.nn
+
+    torch.distributed.init_process_group(backend)
+    atexit.register(leave)
+
+
+def leave() -> None:
+    """Leave the group of processes, if there is one."""
+    if dist.is_initialized():
+        gc.collect()  # wrapped models hold it too, and may be in cycles
+        dist.destroy_process_group()
