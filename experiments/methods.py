@@ -14,6 +14,7 @@ from .baselines.ours import Ours
 from .baselines.swag import SWAG
 from .baselines.vbll import VBLL
 from .baselines.vbll_bbb import VBLLBBB
+from .baselines.vbll_package import VBLLPackage
 from .method import Method
 
 METHODS: dict[str, type[Method]] = {
@@ -28,6 +29,7 @@ METHODS: dict[str, type[Method]] = {
     "swag": SWAG,
     "bbb": BBB,
     "vbll_bbb": VBLLBBB,
+    "vbll-package": VBLLPackage,
     "vbll-deeper": variants.Deeper,
     "vbll_bbb-lighter": variants.LighterFeatures,
     "ours-adamw": variants.Adam,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import json
 import os
@@ -26,13 +27,11 @@ def path_of(results: Path, dataset: str, method: str) -> Path:
 
 def versions() -> dict[str, str]:
     """What figures depend on, besides the configuration."""
-    return {
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "gpytorch": importlib.metadata.version("gpytorch"),
-        "scipy": importlib.metadata.version("scipy"),
-        "lastlayer": ll.__version__,
-    }
+    found = {"python": platform.python_version(), "torch": torch.__version__}
+    for name in ("gpytorch", "scipy", "vbll"):
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            found[name] = importlib.metadata.version(name)
+    return found | {"lastlayer": ll.__version__}
 
 
 def now() -> str:

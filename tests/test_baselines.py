@@ -21,6 +21,7 @@ from experiments.baselines.swag import SWAG, WeightDraws, draws
 from experiments.baselines.variants import Deeper
 from experiments.baselines.vbll import VBLL
 from experiments.baselines.vbll_bbb import VBLLBBB
+from experiments.baselines.vbll_package import VBLLPackage
 from experiments.datasets.uci import Split
 from experiments.method import EPOCHS
 
@@ -48,11 +49,41 @@ def test_settings_of_vbll_are_those_of_appendix_d():
 
 
 def test_the_deeper_variant_of_vbll_has_one_layer_more(split):
-    plain, deeper = (method.for_dataset("power").make(split) for method in (VBLL, Deeper))
+    models: list[Any] = [method.for_dataset("power").make(split) for method in (VBLL, Deeper)]
     widths = [
-        [len(p) for n, p in m.backbone.named_parameters() if "weight" in n] for m in (plain, deeper)
+        [len(p) for n, p in model.backbone.named_parameters() if "weight" in n] for model in models
     ]
     assert widths == [[50, 50], [50, 50, 50]]
+
+
+def test_the_authors_package_has_the_loss_and_the_predictive_of_vbll(split):
+    """Up to the constant of the divergence, which it leaves out; also when retrained."""
+    pytest.importorskip("vbll")
+    theirs: Any = VBLLPackage.for_dataset("yacht").make(split)
+    ours: Any = VBLL.for_dataset("yacht").make(split)
+    ours.backbone.load_state_dict(theirs.backbone.state_dict())
+    with torch.no_grad():
+        ours.head.mean.copy_(theirs.head.W_mean)
+        ours.head.covariance.project(theirs.head.W().covariance.inverse())
+        ours.head.noise.assign((2 * theirs.head.noise_logdiag).exp().diag())
+    for num_data in (24, 32):
+        theirs.num_data = ours.head.num_data = num_data
+        constant = mlp.WIDTH / (2 * num_data)
+        assert_close(theirs(*split.train), ours(*split.train) + constant)
+    inputs, target = split.test
+    assert_close(theirs(inputs).log_prob(target), ours(inputs).log_prob(target))
+
+
+def test_the_authors_package_trains_as_one_batched_model(split):
+    pytest.importorskip("vbll")
+    method = VBLLPackage.for_dataset("yacht", epochs=20, validate_every=20)
+    (alone,) = method.new([split])
+    batched = method.new([split, split])
+    method.fit([alone], [split], None)
+    method.fit(batched, [split, split], None)
+    assert alone.num_data == 32
+    for model in batched:
+        assert_close(model.state_dict(), alone.state_dict())
 
 
 def test_gaussian_network_is_a_normal_with_one_learned_variance(split, generator):

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from torch import nn
+
 import lastlayer as ll
 
 from ..backbones import mlp
@@ -23,7 +25,7 @@ class VBLL(Method):
     noise_scale: float = 1.0
     bias: bool = False  # the paper has none
 
-    def make(self, split: Split) -> ll.Network:
+    def make(self, split: Split) -> nn.Module:
         """The network with a regression head."""
         return ll.Network(mlp.features(split.num_inputs), self.head(split))
 

@@ -18,7 +18,7 @@ class VBLLBBB(Variational, VBLL):
 
     label = "VBLL BBB"
 
-    feature_kl_weight: float = 1.0  # the paper names none for UCI
+    feature_kl_weight: float = 1.0  # the whole divergence: paper, section 5.2
 
     def make(self, split: Split) -> ll.Network:
         """VBLL's network with variational features."""
