@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -55,8 +57,6 @@ class PackageNetwork(nn.Module):
                 "this method is the vbll package's: pip install 'lastlayer[authors]' (in a "
                 "checkout: pip install -e '.[authors]')"
             ) from error
-        # Its distributions look at the values of their arguments, which batched seeds do not have.
-        torch.distributions.Distribution.set_default_validate_args(False)
         self.backbone, self.num_data = backbone, num_data
         self.head = vbll.Regression(
             mlp.WIDTH,
@@ -70,8 +70,19 @@ class PackageNetwork(nn.Module):
     def forward(self, inputs: Tensor, target: Tensor | None = None) -> Tensor | ll.Predictive:
         """The predictive, or with a target the loss."""
         self.head.regularization_weight = 1 / self.num_data
-        found = self.head(self.backbone(inputs))
-        if target is not None:
-            return found.train_loss_fn(target)
+        with _unchecked():
+            found = self.head(self.backbone(inputs))
+            if target is not None:
+                return found.train_loss_fn(target)
         mean, variance = found.predictive.mean, found.predictive.variance
         return ll.GaussianPredictive(mean, torch.zeros_like(mean), variance)
+
+
+@contextlib.contextmanager
+def _unchecked() -> Iterator[None]:
+    """Distributions do not look at the values of their arguments, which batched seeds lack."""
+    torch.distributions.Distribution.set_default_validate_args(False)
+    try:
+        yield
+    finally:
+        torch.distributions.Distribution.set_default_validate_args(__debug__)  # torch's default
