@@ -12,7 +12,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from experiments import __main__ as main
-from experiments import jobs, records, uci
+from experiments import jobs, published, records, uci
 from experiments.__main__ import app
 from experiments.datasets import uci as data
 from experiments.methods import METHODS
@@ -219,6 +219,23 @@ def test_unknown_names_are_refused_with_the_known_ones(arguments, message):
     shown = invoke("uci", *arguments)
     assert shown.exit_code == 2
     assert message in " ".join(shown.output.split())
+
+
+@pytest.mark.parametrize("named", [None, "gp, paper,gp", "paper,ours", "all"])
+def test_by_default_the_methods_of_the_paper_run(named, tmp_path, monkeypatch):
+    planned: list[uci.Job] = []
+
+    def run_all(run, found, **options):
+        planned.extend(found)
+        return []
+
+    monkeypatch.setattr(jobs, "run_all", run_all)
+    invoke("uci", *(["--methods", named] if named else []), "--results", tmp_path)
+    paper = {method for method, _, _ in published.UCI}
+    expected = {"paper,ours": {*paper, "ours"}, "all": set(METHODS)}.get(named, paper)
+    assert {job.method for job in planned} == expected
+    runs = [(job.dataset, job.method, seed) for job in planned for seed in job.seeds]
+    assert len(runs) == len(set(runs))
 
 
 def test_missing_data_says_how_to_get_them(tmp_path, monkeypatch):
