@@ -17,9 +17,10 @@ two ways: the paper's own alone, and the combined one, √(a² + b²) of both. M
 before they are compared, and suspected misprints (†) are not compared."""
 
 VARIANTS = """\
-with one thing changed: the change on the same seeds ± its standard error; above zero, the variant
-is worse; bold is beyond two standard errors. Epochs are medians over seeds, in brackets how many
-seeds chose the largest number allowed; the paper says that its runs never did."""
+by other code, or with one thing changed: the change on the same seeds ± its standard error; above
+zero, the variant is worse; bold is beyond two standard errors. Epochs are medians over seeds, in
+brackets how many seeds chose the largest number allowed; the paper says that its runs never
+did."""
 
 
 def _reached(found: Difference, combined: bool) -> bool:
