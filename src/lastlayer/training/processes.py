@@ -74,14 +74,16 @@ class Processes:
 def _join(backend: str) -> None:
     """Join the other processes until this one ends.
 
-    A thread of the group that outlives the interpreter aborts the process, and the group with its
-    threads is only gone when nothing holds it. Functions of `torch.distributed.nn` hold, for ever,
-    the group that exists when they are imported, so that they are imported before.
+    A thread of gloo's group that outlives the interpreter aborts the process, and the group with
+    its threads is only gone when nothing holds it. Functions of `torch.distributed.nn` hold, for
+    ever, the group that exists when they are imported, so that they are imported before. NCCL has
+    no such threads, and to leave it may wait for processes that have failed.
     """
     import torch.distributed.nn
 
     torch.distributed.init_process_group(backend)
-    atexit.register(leave)
+    if backend == "gloo":
+        atexit.register(leave)
 
 
 def leave() -> None:
