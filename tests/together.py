@@ -1,5 +1,12 @@
-"""What two processes, started by `torchrun`, train together: python -m tests.together FILE."""
+"""What two processes, started by `torchrun`, train together: python -m tests.together FILE.
 
+With `fail` instead of a file, one of them fails.
+"""
+
+import atexit
+import contextlib
+import itertools
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -8,7 +15,6 @@ import torch
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
 import lastlayer as ll
-from lastlayer.training.processes import leave
 
 from .networks import classes, classification, curve, regression
 
@@ -60,20 +66,44 @@ def _loader(
     return model, ll.fit(model, data, data, **OPTIONS)
 
 
+def fail() -> None:
+    """One of the processes fails after some steps."""
+    model, steps = regression(), itertools.count()
+
+    def hook(*_: Any) -> None:
+        if torch.distributed.get_rank() == 1 and next(steps) == 3:
+            raise RuntimeError("boom")
+
+    model.backbone.register_forward_hook(hook)
+    ll.fit(model, curve(), batch_size=7, **OPTIONS)
+
+
 CASES = {
     case.__name__: case
     for case in (tensors, weights, whole_weights, labels, loader, regression_loader)
 }
 
+
+def check_threads() -> None:
+    """Fail if a thread of the group of processes is left, which may abort a process that ends."""
+    names = []
+    for thread in Path("/proc/self/task").glob("*/comm"):
+        with contextlib.suppress(OSError):  # it ended meanwhile
+            names.append(thread.read_text().strip())
+    if any("gloo" in name for name in names):
+        print(f"threads are left: {names}", file=sys.stderr, flush=True)
+        os._exit(3)
+
+
 if __name__ == "__main__":
+    atexit.register(check_threads)  # runs last, for it is registered first
     torch.set_default_dtype(torch.float64)
     torch.set_num_threads(1)
+    if sys.argv[1] == "fail":
+        fail()
     trained = {}
     for name in CASES:  # the first one joins the processes
         model, history = CASES[name](2)
         trained[name] = (model.state_dict(), list(history))
     if torch.distributed.get_rank() == 0:
         torch.save(trained, sys.argv[1])
-    leave()
-    left = [thread.read_text().strip() for thread in Path("/proc/self/task").glob("*/comm")]
-    assert not [name for name in left if "gloo" in name], left  # they may abort a process that ends

@@ -5,6 +5,8 @@ from __future__ import annotations
 import atexit
 import gc
 import os
+import sys
+import traceback
 from typing import NamedTuple
 
 import torch
@@ -74,20 +76,24 @@ class Processes:
 def _join(backend: str) -> None:
     """Join the other processes until this one ends.
 
-    A thread of gloo's group that outlives the interpreter aborts the process, and the group with
-    its threads is only gone when nothing holds it. Functions of `torch.distributed.nn` hold, for
-    ever, the group that exists when they are imported, so that they are imported before. NCCL has
-    no such threads, and to leave it may wait for processes that have failed.
+    A thread of the group that outlives the interpreter aborts the process, and the group with its
+    threads is only gone when nothing holds it. Functions of `torch.distributed.nn` hold, for ever,
+    the group that exists when they are imported, so that they are imported before.
     """
     import torch.distributed.nn
 
     torch.distributed.init_process_group(backend)
-    if backend == "gloo":
-        atexit.register(leave)
+    atexit.register(_leave)
 
 
-def leave() -> None:
-    """Leave the group of processes, if there is one."""
-    if dist.is_initialized():
-        gc.collect()  # wrapped models hold it too, and may be in cycles
-        dist.destroy_process_group()
+def _leave() -> None:
+    """Leave the group of processes, if there is one and others do not hinder it."""
+    if not dist.is_initialized():
+        return
+    failed = getattr(sys, "last_traceback", None)
+    if failed is not None:
+        if dist.get_backend() == "nccl":
+            return  # leaving may wait for processes that wait for this one
+        traceback.clear_frames(failed)  # which hold wrapped models, and these the group
+    gc.collect()  # wrapped models may be in cycles
+    dist.destroy_process_group()
