@@ -159,8 +159,8 @@ def import_vbll() -> Any:
         import vbll
     except ImportError as error:
         raise SystemExit(
-            "These comparisons need the vbll package: pip install 'lastlayer[peers]' "
-            "(in a checkout: pip install -e '.[peers]'), or run without it: --without-vbll"
+            "These comparisons need the vbll package: pip install 'lastlayer[authors]' "
+            "(in a checkout: pip install -e '.[authors]'), or run without it: --without-vbll"
         ) from error
     return vbll
 

@@ -249,12 +249,12 @@ UCI_SPLITS = 20  # unless a cell says otherwise
 
 
 def uci() -> str:
-    """VBLL and our configuration on the UCI data sets, beside the paper's VBLL and GP."""
+    """VBLL and our configuration on UCI data, beside the paper's and the authors' package."""
     runs = Runs.load(RESULTS / "uci", {})
 
     def measured(method: str, dataset: str, metric: str) -> str:
         count = len(runs.values(method, dataset, metric))
-        few = "" if count == UCI_SPLITS else f" ({count} splits)"
+        few = "" if count in (0, UCI_SPLITS) else f" ({count} splits)"
         return show(runs.estimate(method, dataset, metric)) + few
 
     rows = []

@@ -75,10 +75,15 @@ def uci(
     datasets: DataSets = "all",
     methods: Annotated[
         str,
-        typer.Option(help="Names with commas (list them: `methods`), paper for its ten, or all."),
+        typer.Option(
+            help="Names with commas; paper, its ten; or all. `experiments methods` lists them."
+        ),
     ] = "paper",
     seeds: Annotated[
-        int | None, typer.Option(min=1, help="Seeds 0, 1, … of each; by default 20, of BBB 10.")
+        int | None,
+        typer.Option(
+            min=1, help="Seeds 0, 1, … of each; by default 20, of BBB 10, of some variants 5."
+        ),
     ] = None,
     epochs: Annotated[
         int | None, typer.Option(min=1, help="At most, instead of each method's own number.")
@@ -97,8 +102,8 @@ def uci(
     """Tables of regression on UCI data: VBLL and every baseline.
 
     By default the paper's ten methods, in about four hours on two cores. Others run when they are
-    named: our configuration, variants of it and of the paper's, and VBLL by the authors' own
-    package, for which see the extra `authors`.
+    named: our configuration, variants of it and of the paper's, and VBLL with the last layer of the
+    authors' own package (pip install -e '.[authors]').
 
     Runs that have a record are not run again, and an interrupted run goes on where it was: just
     give the same command again. `report` turns the records into tables.

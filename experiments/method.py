@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
@@ -51,6 +51,7 @@ class Method(ABC):
     label: ClassVar[str]
     single_pass: ClassVar[bool] = True
     num_seeds: ClassVar[int] = 20
+    fewer_seeds: ClassVar[Mapping[str, int]] = {}  # on data sets where a seed takes long
     datasets: ClassVar[tuple[str, ...]] = NAMES
     # For estimates of time: of a step, and how much of it all seeds share, in units of one seed's.
     relative_cost: ClassVar[float] = 1.0
@@ -72,6 +73,11 @@ class Method(ABC):
         """The method with the knobs that depend on the data set."""
         knobs = {"epochs": EPOCHS[dataset], "batch_size": 256 if dataset == "power" else 32}
         return cls(**knobs | changes)
+
+    @classmethod
+    def planned_seeds(cls) -> dict[str, int]:
+        """How many seeds it is run with, by data set."""
+        return {dataset: cls.fewer_seeds.get(dataset, cls.num_seeds) for dataset in cls.datasets}
 
     def seeds_together(self, dataset: str) -> int:
         """How many seeds train as one; of the largest data set fewer, so that two cores share."""

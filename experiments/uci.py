@@ -117,9 +117,10 @@ def plan(
     jobs = []
     for dataset in datasets:
         for method in methods:
-            if dataset not in METHODS[method].datasets:
+            planned = METHODS[method].planned_seeds()
+            if dataset not in planned:
                 continue
-            count = METHODS[method].num_seeds if num_seeds is None else num_seeds
+            count = planned[dataset] if num_seeds is None else num_seeds
             since = records.now() if again else ""
             whole = Job(dataset, method, tuple(range(count)), results, epochs, since)
             done = set() if again else _done(whole)

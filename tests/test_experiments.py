@@ -1,5 +1,6 @@
 """The UCI experiment: data, records, resuming, and a short run of every method."""
 
+import importlib.util
 import json
 import math
 from types import SimpleNamespace
@@ -236,6 +237,13 @@ def test_by_default_the_methods_of_the_paper_run(named, tmp_path, monkeypatch):
     assert {job.method for job in planned} == expected
     runs = [(job.dataset, job.method, seed) for job in planned for seed in job.seeds]
     assert len(runs) == len(set(runs))
+
+
+def test_a_missing_package_is_named_before_anything_runs(tmp_path, monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    shown = invoke("uci", "--methods", "vbll,vbll-package", "--results", tmp_path)
+    assert shown.exit_code == 2
+    assert "pip install -e '.[authors]'" in " ".join(shown.output.split())
 
 
 def test_missing_data_says_how_to_get_them(tmp_path, monkeypatch):

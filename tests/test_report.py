@@ -208,22 +208,20 @@ def test_variants_of_vbll_are_compared_with_it_on_the_seeds_they_share(tmp_path:
     add(tmp_path, "vbll", "power", [1.0, 2.0, 9.0], rmse=[3.0, 4.0, 9.0])
     add(tmp_path, "vbll-deep", "power", [1.5, 3.5], rmse=[3.5, 4.5], epochs=[70, 100])
     text = page(tmp_path, registry("vbll", "vbll-deep"))
-    beside = text.partition("VBLL by other code, or with one thing changed")[2].partition("####")[0]
+    beside = text.partition("Variants of VBLL:")[2].partition("####")[0]
     changes = [cells[3] for cells in row(beside, "VBLL-DEEP")]
-    assert changes == ["+1.00 ± 0.50", "**+0.50 ± 0.00**", "85 (1)"]
+    assert changes == ["+1.00 ± 0.50 (2 seeds)", "**+0.50 ± 0.00** (2 seeds)", "85 (1)"]
     assert [cells[3] for cells in row(beside, "VBLL")] == ["4.00 ± 2.52", "5.33 ± 1.86", "40"]
     assert [cells[3] for cells in row(beside, "paper")] == ["2.73 ± 0.01", "3.68 ± 0.03"]
     assert not row(text, "VBLL-DEEP", "measured")
     assert "variants of the paper's took 0.01 hours" in text  # a minute on two cores
-    assert "VBLL_BBB by other code, or with one thing changed" not in text
+    assert "Variants of VBLL_BBB:" not in text
     add_paper(tmp_path, "vbll_bbb", {("yacht", "rmse"): 1.0})
     add(tmp_path, "vbll_bbb-light", "yacht", [1.96, 1.96])
     text = page(tmp_path, registry("vbll", "vbll-deep", "vbll_bbb", "vbll_bbb-light"))
-    beside = text.partition("VBLL_BBB by other code, or with one thing changed")[2].partition(
-        "###"
-    )[0]
+    beside = text.partition("Variants of VBLL_BBB:")[2].partition("###")[0]
     assert row(beside, "VBLL_BBB-LIGHT")[0][5] == "**−1.00 ± 0.00**"
-    assert "one thing changed" not in page(tmp_path / "empty", registry("vbll", "vbll-deep"))
+    assert "Variants of" not in page(tmp_path / "empty", registry("vbll", "vbll-deep"))
 
 
 def test_incomplete_lines_are_skipped_with_a_warning_and_listed_as_missing(tmp_path: Path) -> None:

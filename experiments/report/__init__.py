@@ -21,7 +21,7 @@ INTRODUCTION = """\
 # Results
 
 Written by `python -m experiments report` from the records in [uci](uci), one line per run; do not
-edit. `python -m experiments uci` makes the records, and runs only what has none."""
+edit. `python -m experiments uci --methods all` makes the records, and runs only what has none."""
 
 READING = """\
 Mean ± standard error over seeds; lower is better. Each seed has its own random split, so standard

@@ -17,10 +17,9 @@ two ways: the paper's own alone, and the combined one, √(a² + b²) of both. M
 before they are compared, and suspected misprints (†) are not compared."""
 
 VARIANTS = """\
-by other code, or with one thing changed: the change on the same seeds ± its standard error; above
-zero, the variant is worse; bold is beyond two standard errors. Epochs are medians over seeds, in
-brackets how many seeds chose the largest number allowed; the paper says that its runs never
-did."""
+the change on the same seeds ± its standard error; above zero, the variant is worse; bold is beyond
+two standard errors. Epochs are medians over seeds, in brackets how many seeds chose the largest
+number allowed; the paper says that its runs never did."""
 
 
 def _reached(found: Difference, combined: bool) -> bool:
@@ -128,7 +127,7 @@ def _vbll(runs: Runs, cells: dict[tuple[str, str, str], Difference]) -> str:
 
 
 def _variants(runs: Runs, method: str) -> str:
-    """A method with one thing changed, where the paper is silent or may have meant another."""
+    """Variants of a method, where the paper is silent or may have meant another."""
     keys = [key for key in runs.methods if key.startswith(f"{method}-") and runs.has(key)]
     if not keys:
         return ""
@@ -142,12 +141,16 @@ def _variants(runs: Runs, method: str) -> str:
             [whole, *(show(runs.estimate(method, dataset, metric)) for dataset in DATASETS)],
         ]
         for key, label in variants.items():
-            cells = [show_change(before[d], runs.by_seed(key, d, metric)) for d in DATASETS]
+            cells = []
+            for dataset in DATASETS:
+                after = runs.by_seed(key, dataset, metric)
+                few = f" ({len(after)} seeds)" if 0 < len(after) < len(before[dataset]) else ""
+                cells.append(show_change(before[dataset], after) + few)
             rows.append([label, *cells])
     rows.append(["*epochs chosen*"])
     for key, label in {method: whole, **variants}.items():
         rows.append([label, *(chosen_epochs(runs, key, dataset) for dataset in DATASETS)])
-    return f"\n\n{whole} {VARIANTS}\n\n" + table(["", *map(name, DATASETS)], rows)
+    return f"\n\nVariants of {whole}: {VARIANTS}\n\n" + table(["", *map(name, DATASETS)], rows)
 
 
 def _far(runs: Runs, cells: dict[tuple[str, str, str], Difference]) -> str:

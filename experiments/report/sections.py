@@ -237,7 +237,7 @@ def missing(runs: Runs) -> str:
         groups.setdefault(tuple(datasets), []).append(method)
         total = runs.methods[method].num_seeds
         parts = [
-            name(d) if len(seeds) == total else f"{name(d)} (seeds {ranges(seeds)})"
+            name(d) if len(seeds) == total[d] else f"{name(d)} (seeds {ranges(seeds)})"
             for d, seeds in datasets.items()
         ]
         lines.append(f"{runs.methods[method].label}: {', '.join(parts)}")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from .. import records
-from ..published import DATASETS, SUSPECT, UCI, Estimate
+from ..published import SUSPECT, UCI, Estimate
 
 if TYPE_CHECKING:
     from ..method import Method
@@ -27,8 +27,7 @@ class Description(NamedTuple):
 
     label: str
     single_pass: bool | None = None
-    num_seeds: int = 0
-    datasets: tuple[str, ...] = DATASETS
+    num_seeds: Mapping[str, int] = {}  # by data set
 
 
 @dataclass(frozen=True)
@@ -47,7 +46,7 @@ class Runs:
                 key = record["config"]["method"], record["config"]["dataset"]
                 found.setdefault(key, []).append(record)
         methods = {
-            key: Description(method.label, method.single_pass, method.num_seeds, method.datasets)
+            key: Description(method.label, method.single_pass, method.planned_seeds())
             for key, method in registry.items()
         }
         unknown = sorted({method for method, _ in found} - set(methods))
@@ -83,9 +82,8 @@ class Runs:
         """Seeds without a record, by method and data set."""
         absent: dict[str, dict[str, list[int]]] = {}
         for method, description in self.methods.items():
-            for dataset in description.datasets:
-                done = self.by_seed(method, dataset, "nll")
-                seeds = set(range(description.num_seeds)) - set(done)
+            for dataset, count in description.num_seeds.items():
+                seeds = set(range(count)) - set(self.by_seed(method, dataset, "nll"))
                 if seeds:
                     absent.setdefault(method, {})[dataset] = sorted(seeds)
         return absent
