@@ -153,9 +153,9 @@ EXPLANATIONS: dict[tuple[str, str], str] = {
         "worse than the paper's. Seeds use 4,700 to 9,800 of the paper's 10,000 epochs. The "
         "divergence of the features has its whole weight here, as the paper says of its own "
         "(section 5.2; appendix D has other weights, but for images), and with it the model "
-        "underfits. The paper's figures on Concrete and Yacht, with a lower RMSE and a higher NLL than here, "
-        "look like a smaller weight; on Yacht a tenth is far better, also by validation data "
-        "(below)."
+        "underfits. The paper's figures on Concrete and Yacht, with a lower RMSE and a higher NLL "
+        "than here, look like a smaller weight; on Yacht a tenth is far better, also by validation "
+        "data (below)."
     ),
     ("vbll_bbb", "wine"): (
         "worse than the paper's. The numbers of epochs chosen on validation data go from 100 to "
