@@ -865,6 +865,7 @@ def test_being_terminated_is_an_interruption(folder, tmp_path, capsys, monkeypat
     monkeypatch.setattr(Model, "predictions", lambda *_: signal.raise_signal(number))
     with handlers_kept():
         signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(number, signal.SIG_DFL)  # whatever these tests were started by
         with pytest.raises(SystemExit) as ended:
             cli.main()
     assert ended.value.code == 130
