@@ -2,6 +2,7 @@
 
 import copy
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -46,6 +47,24 @@ def test_settings_of_vbll_are_those_of_appendix_d():
     assert [VBLLBBB.for_dataset(name).batch_size for name in ("wine", "power")] == [32, 256]
     assert (VBLLBBB.num_seeds, VBLL.num_seeds) == (10, 20)
     assert EPOCHS["boston"] == VBLL.for_dataset("boston").epochs == 3000
+
+
+def test_vbll_starts_at_the_scale_of_the_targets_with_noise_at_their_variance(split):
+    """A mean square of n Gaussian weights has a relative standard error of √(2/n)."""
+    inputs, target = split.train
+    scaled = replace(split, train=(inputs, 30 * target))
+    method = VBLL.for_dataset("yacht", start_scale=0.5)
+    models: list[Any] = method.new([replace(scaled, seed=seed) for seed in range(40)])
+    for seed, model in enumerate(models):
+        ll.fit(model, scaled.train, epochs=1, learning_rate=1e-12, seed=seed, progress=False)
+    means = torch.stack([model.head.mean for model in models])
+    power = (30 * target).square().mean()
+    standard_error = (2 / means.numel()) ** 0.5
+    ratio = means.square().mean() / (0.5**2 * power / mlp.WIDTH)
+    assert abs(ratio - 1) < 4 * standard_error
+    noise = (24 * power + 1) / (24 + 1 + 1 + 1)  # the mode under the inverse-Wishart(1, 1)
+    for model in models:
+        assert_close(model.head.noise.variance(), noise.reshape(1))
 
 
 def test_the_deeper_variant_of_vbll_has_one_layer_more(split):

@@ -18,7 +18,7 @@ from lastlayer.crossfitting import CrossFit, calibrated, crossfit_many
 
 from ..datasets.uci import Pair, Split
 from ..method import OPTIONS, AnyMethod
-from .vbll import VBLL
+from .vbll import LastLayer
 
 OPTIMIZERS = {"soap": ll.SOAP, "adamw": torch.optim.AdamW}
 
@@ -28,7 +28,7 @@ ALTERNATIVES = ("gaussian", "uncalibrated", "exact")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ours(VBLL):
+class Ours(LastLayer):
     """One configuration for all data sets; see `lastlayer.crossfit` for how it is trained.
 
     Stopping before the noise becomes too small for new data, as VBLL does, also stops before the

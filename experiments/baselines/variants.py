@@ -10,7 +10,7 @@ import lastlayer as ll
 from ..backbones import mlp
 from ..datasets.uci import Split
 from .ours import Ours
-from .vbll import VBLL
+from .vbll import VBLL, LastLayer
 from .vbll_bbb import VBLLBBB
 
 
@@ -64,6 +64,13 @@ class ConstantRate(Variant):
 
 
 @dataclass(frozen=True, kw_only=True)
+class LargerStart(Variant, VBLL):
+    """The first weights of the last layer are as large as those of VBLL."""
+
+    label = "first weights at the scale of the targets"
+
+
+@dataclass(frozen=True, kw_only=True)
 class Conjugate(Variant):
     """The posterior of the weights shares the noise covariance."""
 
@@ -97,6 +104,13 @@ class OneFold(Variant):
 
     label = "no cross-validation"
     turns: ClassVar[int | None] = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class SmallerStart(LastLayer):
+    """The first weights of the last layer are small, as `Regression.initialize` has them."""
+
+    label = "VBLL, smaller first weights"
 
 
 @dataclass(frozen=True, kw_only=True)

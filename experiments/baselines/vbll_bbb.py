@@ -9,11 +9,11 @@ import lastlayer as ll
 from ..backbones import mlp
 from ..datasets.uci import Split
 from .bbb import Variational
-from .vbll import VBLL
+from .vbll import LastLayer
 
 
 @dataclass(frozen=True, kw_only=True)
-class VBLLBBB(Variational, VBLL):
+class VBLLBBB(Variational, LastLayer):
     """VBLL's head; the last layer is integrated out, features are drawn."""
 
     label = "VBLL BBB"

@@ -16,11 +16,11 @@ import lastlayer as ll
 from ..backbones import mlp
 from ..datasets.uci import Split
 from ..method import AnyMethod
-from .vbll import VBLL
+from .vbll import LastLayer
 
 
 @dataclass(frozen=True, kw_only=True)
-class VBLLPackage(VBLL):
+class VBLLPackage(LastLayer):
     """VBLL with the last layer of the authors' package, which starts by its own rules.
 
     Weight decay is for the last layer too, as AdamW would have it by default.
@@ -60,7 +60,7 @@ class PackageNetwork(nn.Module):
         num_data: of the training data.
     """
 
-    def __init__(self, backbone: nn.Module, knobs: VBLL, num_data: int) -> None:
+    def __init__(self, backbone: nn.Module, knobs: LastLayer, num_data: int) -> None:
         super().__init__()
         import vbll
 
