@@ -67,32 +67,34 @@ SUSPECT: dict[tuple[str, str, str], str] = {
     ("vbll_bbb", "energy", "rmse"): "probably 0.62",
 }
 
-FIRST_WEIGHTS = (
-    "the first weights matter: with others, on the same splits, it was within the target (in "
-    "records that the present code does not reproduce, and that were dropped)."
-)
-
 # Why a method differs from the paper's by more than the target allows, by (method, data set)
 # or, where one reason holds for all data sets, by (method, "*").
 EXPLANATIONS: dict[tuple[str, str], str] = {
-    ("vbll", "boston"): FIRST_WEIGHTS,
-    ("vbll", "concrete"): FIRST_WEIGHTS,
     ("vbll", "power"): (
-        "the last layer of the authors' own package, in the same training on five of the splits, "
-        "does not differ from VBLL here by more than two standard errors (below), and on Energy "
-        "both have about half its RMSE: what the paper did otherwise is not known. It says that "
-        "its runs never reached the 3,000 epochs; here 2,200 or more of them are used. The example "
-        "network of that package has one hidden layer more than it is asked for; with a third one, "
-        "RMSE comes half way to the paper's, but NLL stays, and Yacht becomes worse (below). The "
-        "Gaussian process, which is exact and does not depend on training, has an RMSE here that "
-        "is above the paper's too: splits may be a part of it. Tried without success, by "
-        "validation NLL of four seeds: weights that start as a draw from the prior, larger first "
-        "weights of the features, a constant feature, scaled targets, noise that starts at one, a "
-        "steeper leaky ReLU, weight decay of the last layer too, gradients that are not clipped "
-        "(in runs that were not kept). Training that goes on from the chosen weights, on all data "
-        "for as many epochs again, lowered the test RMSE of ten seeds by 0.03 (not kept either). "
-        "Ours, with another optimiser, smaller batches and a weight decay chosen by "
-        "cross-validation, does better."
+        "what the paper did otherwise is not known. The last layer of the authors' own package, in "
+        "the same training on five of the splits, is no nearer (below), and on Energy both have "
+        "about half the paper's RMSE. The paper says that its runs never reached the 3,000 epochs; "
+        "here most seeds use more than 2,500. Training gets further with the first weights of the "
+        "last layer as large as they are: with smaller ones RMSE is about twice as far away, and "
+        "NLL further too (below). The example network of the authors' package has one hidden layer "
+        "more than it is asked for; what a third one does is below. The Gaussian process, which is "
+        "exact and does not depend on training, has an RMSE here that is above the paper's too: "
+        "splits may be a part of it. Tried without success, by validation NLL of four seeds: "
+        "larger first weights of the features, a constant feature, scaled targets, noise that "
+        "starts at one, a steeper leaky ReLU, weight decay of the last layer too, gradients that "
+        "are not clipped (with the smaller first weights, in runs that were not kept). Ours, with "
+        "another optimiser, smaller batches and a weight decay chosen by cross-validation, does "
+        "better."
+    ),
+    ("vbll", "yacht"): (
+        "two splits decide the mean of NLL, seeds 11 and 13; most others are far better than it "
+        "(median and worst under 'Single seeds'). Seed 11 is as bad with the last layer of the "
+        "authors' package. Seed 13 has the lowest validation NLL of all: its 55 validation "
+        "examples are easy, and training goes on until the noise is too small for some test "
+        "example. With smaller first weights it is not so, and the mean is within the target "
+        "(below). That is chance, not merit: within training and validation data, with each of "
+        "four sizes of the first weights, five or six of 80 runs had an NLL above 4 (not kept). "
+        "Ours calibrates its tails on held-out data, and has no such split."
     ),
     ("gbll", "*"): (
         "better than the paper's, whose figures are those of Watson et al.; what they did "

@@ -2,7 +2,7 @@
 
 import copy
 import math
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import pytest
@@ -19,7 +19,7 @@ from experiments.baselines.ensemble import Ensemble
 from experiments.baselines.map import MAP
 from experiments.baselines.ours import Ours
 from experiments.baselines.swag import SWAG, WeightDraws, draws
-from experiments.baselines.variants import Deeper
+from experiments.baselines.variants import Deeper, LargerStart, SmallerStart
 from experiments.baselines.vbll import VBLL
 from experiments.baselines.vbll_bbb import VBLLBBB
 from experiments.baselines.vbll_package import VBLLPackage
@@ -65,6 +65,13 @@ def test_vbll_starts_at_the_scale_of_the_targets_with_noise_at_their_variance(sp
     noise = (24 * power + 1) / (24 + 1 + 1 + 1)  # the mode under the inverse-Wishart(1, 1)
     for model in models:
         assert_close(model.head.noise.variance(), noise.reshape(1))
+
+
+def test_variants_of_the_start_differ_by_the_start_alone():
+    scaled = {"start_scale": 1.0}
+    ours, larger = (asdict(kind.for_dataset("wine")) for kind in (Ours, LargerStart))
+    smaller, vbll = (asdict(kind.for_dataset("wine")) for kind in (SmallerStart, VBLL))
+    assert (larger, vbll) == (ours | scaled, smaller | scaled)
 
 
 def test_the_deeper_variant_of_vbll_has_one_layer_more(split):

@@ -206,12 +206,15 @@ def test_variants_are_compared_on_the_seeds_they_share(tmp_path: Path) -> None:
 
 def test_variants_of_vbll_are_compared_with_it_on_the_seeds_they_share(tmp_path: Path) -> None:
     add(tmp_path, "vbll", "power", [1.0, 2.0, 9.0], rmse=[3.0, 4.0, 9.0])
-    add(tmp_path, "vbll-deep", "power", [1.5, 3.5], rmse=[3.5, 4.5], epochs=[70, 100])
+    other = {"rmse": [3.5, 4.5], "epochs": [70, 100], "validation_nll": [1.9, 1.6]}
+    add(tmp_path, "vbll-deep", "power", [1.5, 3.5], **other)
     text = page(tmp_path, registry("vbll", "vbll-deep"))
     beside = text.partition("Variants of VBLL:")[2].partition("####")[0]
-    changes = [cells[3] for cells in row(beside, "VBLL-DEEP")]
-    assert changes == ["+1.00 ± 0.50 (2 seeds)", "**+0.50 ± 0.00** (2 seeds)", "85 (1)"]
-    assert [cells[3] for cells in row(beside, "VBLL")] == ["4.00 ± 2.52", "5.33 ± 1.86", "40"]
+    nll, rmse, validation, epochs = (cells[3] for cells in row(beside, "VBLL-DEEP"))
+    assert (nll, rmse) == ("+1.00 ± 0.50 (2 seeds)", "**+0.50 ± 0.00** (2 seeds)")
+    assert (validation, epochs) == ("−0.25 ± 0.15 (2 seeds)", "85 (1)")
+    whole = [cells[3] for cells in row(beside, "VBLL")]
+    assert whole == ["4.00 ± 2.52", "5.33 ± 1.86", "2.00 ± 0.00", "40"]
     assert [cells[3] for cells in row(beside, "paper")] == ["2.73 ± 0.01", "3.68 ± 0.03"]
     assert not row(text, "VBLL-DEEP", "measured")
     assert "variants of the paper's took 0.01 hours" in text  # a minute on two cores

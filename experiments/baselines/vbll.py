@@ -17,7 +17,7 @@ from ..method import Method
 
 @dataclass(frozen=True, kw_only=True)
 class LastLayer(Method):
-    """A network with a regression head that has the paper's prior."""
+    """A network with a regression head, whose prior is the paper's by default."""
 
     prior_variance: float = 1.0  # paper, appendix D: N(0, I) and inverse-Wishart(1, 1)
     noise_dof: float = 1.0
@@ -28,14 +28,35 @@ class LastLayer(Method):
         """The network with the head."""
         return ll.Network(mlp.features(split.num_inputs), self.head(split))
 
-    def head(self, split: Split, **options: Any) -> ll.Regression:
+    def head(
+        self, split: Split, kind: type[ll.Regression] = ll.Regression, **options: Any
+    ) -> ll.Regression:
         """The last layer."""
-        return ll.Regression(mlp.WIDTH, **self.head_options(split) | options)
-
-    def head_options(self, split: Split) -> dict[str, Any]:
-        """The number of examples, the prior, and whether there is a constant feature."""
         prior = ll.Prior(self.prior_variance, self.noise_dof, self.noise_scale)
-        return {"num_data": split.num_data, "prior": prior, "bias": self.bias}
+        options |= {"prior": prior, "bias": self.bias}
+        return kind(mlp.WIDTH, num_data=split.num_data, **options)
+
+
+class StartScaled(ll.Regression):
+    r"""Regression with first weights of a given size.
+
+    Args:
+        num_features: N, the width of the features.
+        start_scale: standard deviation of the weights, in root mean squares of the targets over
+            $\sqrt{N}$.
+        options: of `Regression`.
+    """
+
+    def __init__(self, num_features: int, *, start_scale: float, **options: Any) -> None:
+        super().__init__(num_features, **options)
+        self.start_scale = start_scale
+
+    @torch.no_grad()
+    def initialize_scale(self, mean_square: Tensor) -> None:
+        """Start with noise and weights at the scale of the targets."""
+        super().initialize_scale(mean_square)
+        stddev = self.start_scale * (mean_square / self.width).sqrt()
+        self.mean.normal_().mul_(stddev.unsqueeze(-1))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,29 +65,10 @@ class VBLL(LastLayer):
 
     label = "VBLL"
 
-    start_scale: float = 1.0  # the paper does not say; chosen on validation data, decision 10
+    start_scale: float = 1.0  # not in the paper; chosen on held-out data, see decision 10
 
-    def head(self, split: Split, **options: Any) -> ll.Regression:
-        """The last layer, with another start."""
-        return StartScaled(self.start_scale, mlp.WIDTH, **self.head_options(split) | options)
-
-
-class StartScaled(ll.Regression):
-    r"""Regression whose first weights are drawn at the scale of the targets, over $\sqrt{N}$.
-
-    Args:
-        start_scale: of the weights, in the root mean square of the targets.
-        num_features: N, the width of the features.
-        options: of `Regression`.
-    """
-
-    def __init__(self, start_scale: float, num_features: int, **options: Any) -> None:
-        super().__init__(num_features, **options)
-        self.start_scale = start_scale
-
-    @torch.no_grad()
-    def initialize_scale(self, mean_square: Tensor) -> None:
-        """Start at the scale of the targets, the first predictions too."""
-        super().initialize_scale(mean_square)
-        stddev = self.start_scale * (mean_square / self.width).sqrt()
-        self.mean.normal_().mul_(stddev.unsqueeze(-1))
+    def head(
+        self, split: Split, kind: type[ll.Regression] = StartScaled, **options: Any
+    ) -> ll.Regression:
+        """The last layer, whose first weights are larger than `Regression.initialize` has them."""
+        return super().head(split, kind, **options | {"start_scale": self.start_scale})

@@ -18,9 +18,8 @@ before they are compared, and suspected misprints (†) are not compared."""
 
 VARIANTS = """\
 the change on the same seeds ± its standard error; above zero, the variant is worse; bold is beyond
-two standard errors. Validation NLL is that of the best epoch, by which alone choices were made.
-Epochs are medians over seeds, in brackets how many seeds chose the largest number allowed; the
-paper says that its runs never did."""
+two standard errors. Validation NLL is that of the best epoch. Epochs are medians over seeds, in
+brackets how many seeds chose the largest number allowed; the paper says that its runs never did."""
 
 
 def _reached(found: Difference, combined: bool) -> bool:
@@ -134,11 +133,11 @@ def _variants(runs: Runs, method: str) -> str:
         return ""
     whole, variants = runs.methods[method].label, {key: runs.methods[key].label for key in keys}
     rows = []
-    for metric, title in {**METRICS, "validation_nll": "validation NLL"}.items():
+    for metric, title in (METRICS | {"validation_nll": "validation NLL"}).items():
         before = {dataset: runs.by_seed(method, dataset, metric) for dataset in DATASETS}
         rows.append([f"*{title}*"])
         if metric in METRICS:
-            rows.append(["paper", *(show(UCI[method, dataset, metric]) for dataset in DATASETS)])
+            rows.append(["paper", *(show(UCI[method, d, metric]) for d in DATASETS)])
         rows.append([whole, *(show(runs.estimate(method, d, metric)) for d in DATASETS)])
         for key, label in variants.items():
             cells = []
