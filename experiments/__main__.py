@@ -187,7 +187,7 @@ def _script(name: str) -> None:
     app.command(name, context_settings=passed_on)(command)
 
 
-for script in ("toy", "regularizers", "hyperparameters"):
+for script in ("toy", "regularizers", "hyperparameters", "splits"):
     _script(script)
 
 

@@ -189,7 +189,7 @@ def test_a_job_that_fails_leaves_no_record_and_says_why(tmp_path, monkeypatch):
 def test_the_bare_command_lists_the_experiments():
     shown = invoke()
     assert shown.exit_code == 0
-    for name in ("uci", "report", "toy", "regularizers", "hyperparameters", "download"):
+    for name in ("uci", "report", "toy", "regularizers", "hyperparameters", "splits", "download"):
         assert name in shown.output
 
 

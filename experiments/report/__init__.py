@@ -7,8 +7,10 @@ Deterministic: the same records give the same page.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from ..method import Method
 from . import comparison, figures, sections
@@ -39,8 +41,13 @@ CAVEATS = """\
 - The target of Wine takes only whole numbers, so a density can gain by being narrow around them."""
 
 
-def page(runs: Runs) -> str:
-    """The whole page, Markdown."""
+def page(runs: Runs, trees: Mapping[str, Any] | None = None) -> str:
+    """The whole page, Markdown.
+
+    Args:
+        runs: all records.
+        trees: the record of `experiments.splits`, if there is one.
+    """
     methods = runs.main
     parts = [
         INTRODUCTION,
@@ -62,6 +69,7 @@ def page(runs: Runs) -> str:
         "\n\n" + sections.metric_table(runs, methods, "width", 2, False),
         "CRPS, in units of the target.\n\n" + sections.metric_table(runs, methods, "crps", 3, True),
         f"### Single seeds\n\n{sections.stability(runs, methods)}",
+        f"### Luck of the splits\n\n{sections.luck(trees)}" if trees else "",
         f"### Time\n\n{sections.times(runs)}",
         f"### Settings\n\n{sections.settings(runs)}\n\n{sections.epochs(runs, methods)}",
         f"### About the data\n\n{CAVEATS}",
@@ -85,7 +93,9 @@ def write(results: Path = RESULTS, methods: Mapping[str, type[Method]] | None = 
     (results / "uci").mkdir(parents=True, exist_ok=True)
     figures.write(runs, results / "uci")
     path = results / "README.md"
-    path.write_text(page(runs), encoding="utf-8")
+    splits = results / "splits" / "splits.json"
+    trees = json.loads(splits.read_text()) if splits.exists() else None
+    path.write_text(page(runs, trees), encoding="utf-8")
     return path
 
 
