@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from experiments import report
@@ -14,7 +15,7 @@ from experiments.method import Method
 from experiments.published import DATASETS, EXPLANATIONS, SUSPECT, UCI, Estimate
 from experiments.report import figures
 from experiments.report.markdown import ranges, signed
-from experiments.report.statistics import Runs, difference, estimate, marked
+from experiments.report.statistics import Runs, adjusted, difference, estimate, marked
 
 SINGLE = ("vbll", "gbll", "ldgbll", "map", "gp")
 SEVERAL = ("dropout", "ensemble", "swag", "bbb", "vbll_bbb")
@@ -367,3 +368,58 @@ def test_small_texts_read_well() -> None:
         "nan",
     ]
     assert ranges([0, 1, 2, 5, 7, 8]) == "0–2, 5, 7–8"
+
+
+# ------------------------------------------------------------------------- luck of the splits
+
+
+def test_adjusted_means_are_predictions_of_least_squares():
+    """By the normal equations, and with the mean of the others as uncertain as it is."""
+    random = np.random.default_rng(0)
+    x, others = random.normal(3, 1, size=20), random.normal(2.5, 1, size=50)
+    y = 2 * x + random.normal(size=20)
+    found = adjusted(y, x, others)
+    design, at = np.column_stack([np.ones(20), x]), np.array([1, others.mean()])
+    weights = np.linalg.lstsq(design, y, rcond=None)[0]
+    noise = ((y - design @ weights) ** 2).sum() / 18
+    variance = noise * at @ np.linalg.inv(design.T @ design) @ at
+    variance += weights[1] ** 2 * others.var(ddof=1) / 50
+    assert found == pytest.approx((at @ weights, variance**0.5))
+
+
+def test_adjusting_for_harder_splits_finds_the_mean_of_all_and_knows_how_well():
+    random = np.random.default_rng(1)
+    scores = []
+    for _ in range(400):
+        x, others = random.normal(size=20), random.normal(size=100)
+        found = adjusted(1 + x + 0.5 * random.normal(size=20), x, others)
+        scores.append((found.mean - 1) / found.stderr)
+    assert abs(np.mean(scores)) < 4 / 400**0.5
+    # Student's t with 18 degrees of freedom has a variance of 18/16, for the larger part here.
+    assert np.var(scores) == pytest.approx(1.1, abs=4 * 1.1 * (2 / 400) ** 0.5)
+
+
+def test_the_page_adjusts_vbll_for_the_luck_of_its_splits(tmp_path: Path) -> None:
+    here, others = [3.0, 3.4, 3.0, 3.4], [2.0, 2.4]
+    write_splits(tmp_path, {"wine": here + others}, num_seeds=4)
+    text = report.write(tmp_path, registry("vbll")).read_text()
+    section = text.partition("### Luck of the splits")[2].partition("###")[0]
+    # Standard errors are 0.2309/2 and 0.2.
+    assert row(section, "our splits") == [["3.200 ± 0.115"]]
+    assert row(section, "others") == [["2.200 ± 0.200"]]
+    assert row(section, "harder by, percent") == [["+45.5 ± 10.5"]]
+    assert not row(section, "adjusted")  # VBLL has no records
+    add(tmp_path, "vbll", "wine", [2 * error - 1 for error in here], rmse=[1.0, 1.0, 1.0, 1.2])
+    text = report.write(tmp_path, registry("vbll")).read_text()
+    section = text.partition("### Luck of the splits")[2].partition("###")[0]
+    assert [cells[0] for cells in row(section, "correlation")] == ["1.00", "0.58"]
+    assert row(section, "adjusted")[0][0] == "3.40 ± 0.40"  # on the line, at the others' mean
+    assert "Luck of the splits" not in report.write(tmp_path / "none").read_text()
+
+
+def write_splits(results: Path, errors: dict[str, list[float]], num_seeds: int) -> None:
+    """A record of `experiments.splits`."""
+    others = len(next(iter(errors.values()))) - num_seeds
+    record = {"config": {"num_seeds": num_seeds, "num_others": others}, "rmse": errors}
+    (results / "splits").mkdir()
+    (results / "splits" / "splits.json").write_text(json.dumps(record))

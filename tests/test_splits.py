@@ -1,4 +1,4 @@
-"""How hard the splits are: errors of trees, and what the page of results says of them."""
+"""How hard the splits are: errors of trees."""
 
 import json
 from pathlib import Path
@@ -11,7 +11,7 @@ pytest.importorskip("rich", reason="the experiments show progress; install lastl
 from sklearn.ensemble import HistGradientBoostingRegressor
 from sklearn.metrics import mean_squared_error
 
-from experiments import report, splits
+from experiments import splits
 from experiments.datasets import uci
 
 
@@ -40,15 +40,3 @@ def test_trees_learn_from_development_data_and_err_on_test_data(tmp_path: Path):
         trees = HistGradientBoostingRegressor(max_iter=5).fit(inputs, target[:, 0])
         error = mean_squared_error(expected, trees.predict(new)) ** 0.5
         assert found == pytest.approx(error, rel=1e-6)
-
-
-def test_the_page_has_the_difference_between_the_splits_of_the_tables_and_others(tmp_path: Path):
-    errors = {"wine": [3.0, 3.4, 2.0, 2.4, 2.0, 2.4]}
-    record = {"config": {"num_seeds": 2, "num_others": 4}, "rmse": errors}
-    (tmp_path / "splits").mkdir()
-    (tmp_path / "splits" / "splits.json").write_text(json.dumps(record))
-    text = report.write(tmp_path).read_text()
-    # Standard errors are 0.2 and 0.2309/2.
-    for cell in ("3.200 ± 0.200", "2.200 ± 0.115", "+1.000 ± 0.231 (+45.5 %)"):
-        assert cell in text.replace("\u00a0", " ")
-    assert "Luck of the splits" not in report.write(tmp_path / "other").read_text()

@@ -15,6 +15,7 @@ from typing import Any
 from ..method import Method
 from . import comparison, figures, sections
 from .ablation import ablation
+from .luck import luck
 from .statistics import Runs
 
 RESULTS = Path("results")
@@ -56,6 +57,7 @@ def page(runs: Runs, trees: Mapping[str, Any] | None = None) -> str:
         f"### RMSE\n\n{sections.compared_table(runs, methods, 'rmse')}\n\n![RMSE](uci/rmse.png)",
         comparison.misprints(runs),
         f"### Against the paper\n\n{comparison.against_paper(runs)}",
+        f"### Luck of the splits\n\n{luck(runs, trees)}" if trees else "",
     ]
     if runs.has("ours"):
         parts.append(f"### Our configuration\n\n{comparison.ours(runs)}")
@@ -69,7 +71,6 @@ def page(runs: Runs, trees: Mapping[str, Any] | None = None) -> str:
         "\n\n" + sections.metric_table(runs, methods, "width", 2, False),
         "CRPS, in units of the target.\n\n" + sections.metric_table(runs, methods, "crps", 3, True),
         f"### Single seeds\n\n{sections.stability(runs, methods)}",
-        f"### Luck of the splits\n\n{sections.luck(trees)}" if trees else "",
         f"### Time\n\n{sections.times(runs)}",
         f"### Settings\n\n{sections.settings(runs)}\n\n{sections.epochs(runs, methods)}",
         f"### About the data\n\n{CAVEATS}",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -113,33 +112,6 @@ def stability(runs: Runs, methods: Sequence[str]) -> str:
         + method_table(runs, methods, cell)
         + "\n\nSeeds whose NLL is no number or lies more than three robust standard deviations "
         "(1.48 median absolute deviations each) above the median:\n\n" + bullets(lines)
-    )
-
-
-def luck(record: Mapping[str, Any]) -> str:
-    """How much harder the splits of the tables are than others, by the errors of trees."""
-    count = record["config"]["num_seeds"]
-    errors = {
-        dataset: (values[:count], values[count:]) for dataset, values in record["rmse"].items()
-    }
-    cells = {dataset: [estimate(part) for part in parts] for dataset, parts in errors.items()}
-    changes = []
-    for here, others in cells.values():
-        change = here.mean - others.mean
-        stderr = math.hypot(here.stderr, others.stderr)
-        changes.append(
-            f"{signed(change, 3)} ± {stderr:.3f} ({signed(100 * change / others.mean)} %)"
-        )
-    rows = [
-        ["here", *(show(here, 3) for here, _ in cells.values())],
-        ["others", *(show(others, 3) for _, others in cells.values())],
-        ["difference", *changes],
-    ]
-    return (
-        f"RMSE of boosted trees on the {count} splits of the tables and on "
-        f"{record['config']['num_others']} others: above zero, the splits of the tables are harder "
-        "than others. The paper's own are not known. Written by `python -m experiments splits`.\n\n"
-        + table(["", *map(name, cells)], rows)
     )
 
 

@@ -108,6 +108,25 @@ def estimate(values: Sequence[float] | np.ndarray) -> Estimate:
     return Estimate(mean, float(np.std(values, ddof=1)) / math.sqrt(len(values)))
 
 
+def adjusted(
+    values: Sequence[float] | np.ndarray,
+    covariate: Sequence[float] | np.ndarray,
+    others: Sequence[float] | np.ndarray,
+) -> Estimate:
+    """The mean that values would have if their covariate had the mean of others: by regression.
+
+    The standard error holds the residuals, the slope, and how well the mean of others is known.
+    """
+    x, y = np.array(covariate), np.array(values)
+    target, centred = estimate(others), x - x.mean()
+    slope = centred @ y / (centred @ centred)
+    shift = target.mean - x.mean()
+    residuals = y - y.mean() - slope * centred
+    noise = residuals @ residuals / (len(y) - 2)
+    variance = noise * (1 / len(y) + shift**2 / (centred @ centred)) + (slope * target.stderr) ** 2
+    return Estimate(float(y.mean() + slope * shift), math.sqrt(variance))
+
+
 def marked(cells: Mapping[str, Estimate], single_pass: Collection[str], digits: int) -> set[str]:
     """Which methods of a column the paper would print bold, in the digits that are printed.
 
