@@ -7,7 +7,7 @@ import sys
 from collections import Counter
 from enum import Enum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 try:
     import typer
@@ -51,6 +51,12 @@ def _names(text: str, known: list[str], what: str, **groups: list[str]) -> list[
             f"unknown {what}: {', '.join(wrong) or 'none given'}; choose from {choices}"
         )
     return names
+
+
+def _stop(error: Exception, code: int = 2) -> NoReturn:
+    """Say what is wrong, and what to do, without a traceback."""
+    console.print(str(error), style="red", markup=False, highlight=False)
+    raise typer.Exit(code) from None
 
 
 @app.callback(invoke_without_command=True)
@@ -125,8 +131,7 @@ def uci(
             else []
         )
     except (FileNotFoundError, ValueError, ImportError) as error:
-        console.print(str(error), style="red", markup=False, highlight=False)
-        raise typer.Exit(2) from None
+        _stop(error)
     for message in errors:
         console.print(f"failed: {message}", style="red", markup=False, highlight=False)
     console.print(f"The records are in {results / 'uci'}; tables: python -m experiments report")
@@ -171,8 +176,7 @@ def download(
     try:
         fetch(folder or data.root(), _names(datasets, list(data.NAMES), "data sets"))
     except (RuntimeError, ImportError) as error:
-        console.print(str(error), style="red", markup=False, highlight=False)
-        raise typer.Exit(1) from None
+        _stop(error, code=1)
 
 
 def _script(name: str) -> None:
@@ -181,7 +185,10 @@ def _script(name: str) -> None:
     passed_on = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
 
     def command(context: typer.Context) -> None:
-        module.main(context.args)
+        try:
+            module.main(context.args)
+        except FileNotFoundError as error:
+            _stop(error)
 
     command.__doc__ = module.__doc__
     app.command(name, context_settings=passed_on)(command)

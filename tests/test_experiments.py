@@ -246,9 +246,17 @@ def test_a_missing_package_is_named_before_anything_runs(tmp_path, monkeypatch):
     assert "pip install -e '.[authors]'" in " ".join(shown.output.split())
 
 
-def test_missing_data_says_how_to_get_them(tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("uci", "--methods", "vbll", "--results"),
+        ("hyperparameters", "--output"),
+        ("splits", "--output"),
+    ],
+)
+def test_missing_data_says_how_to_get_them(tmp_path, monkeypatch, command):
     monkeypatch.setenv("LASTLAYER_DATA", str(tmp_path / "nowhere"))
-    shown = invoke("uci", "--methods", "vbll", "--results", tmp_path)
+    shown = invoke(*command, tmp_path)
     assert shown.exit_code == 2
     text = " ".join(shown.output.split())
     assert "LASTLAYER_DATA" in text

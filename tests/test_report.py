@@ -374,7 +374,7 @@ def test_small_texts_read_well() -> None:
 
 
 def test_adjusted_means_are_predictions_of_least_squares():
-    """By the normal equations, and with the mean of the others as uncertain as it is."""
+    """By the normal equations, and with the population's mean as uncertain as it is."""
     random = np.random.default_rng(0)
     x, others = random.normal(3, 1, size=20), random.normal(2.5, 1, size=50)
     y = 2 * x + random.normal(size=20)
@@ -391,8 +391,8 @@ def test_adjusting_for_harder_splits_finds_the_mean_of_all_and_knows_how_well():
     random = np.random.default_rng(1)
     scores = []
     for _ in range(400):
-        x, others = random.normal(size=20), random.normal(size=100)
-        found = adjusted(1 + x + 0.5 * random.normal(size=20), x, others)
+        x = random.normal(size=120)
+        found = adjusted(1 + x[:20] + 0.5 * random.normal(size=20), x[:20], x)
         scores.append((found.mean - 1) / found.stderr)
     assert abs(np.mean(scores)) < 4 / 400**0.5
     # Student's t with 18 degrees of freedom has a variance of 18/16, for the larger part here.
@@ -400,21 +400,34 @@ def test_adjusting_for_harder_splits_finds_the_mean_of_all_and_knows_how_well():
 
 
 def test_the_page_adjusts_vbll_for_the_luck_of_its_splits(tmp_path: Path) -> None:
-    here, others = [3.0, 3.4, 3.0, 3.4], [2.0, 2.4]
-    write_splits(tmp_path, {"wine": here + others}, num_seeds=4)
+    here = [3.0, 3.4, 3.0, 3.4]
+    write_splits(tmp_path, {"wine": [*here, 2.0, 2.4], "yacht": [1.0, 2.0] * 3}, num_seeds=4)
     text = report.write(tmp_path, registry("vbll")).read_text()
     section = text.partition("### Luck of the splits")[2].partition("###")[0]
-    # Standard errors are 0.2309/2 and 0.2.
-    assert row(section, "our splits") == [["3.200 ± 0.115"]]
-    assert row(section, "others") == [["2.200 ± 0.200"]]
-    assert row(section, "harder by, percent") == [["+45.5 ± 10.5"]]
-    assert not row(section, "adjusted")  # VBLL has no records
+    assert row(section, "our splits") == [["3.200", "1.500"]]
+    # The mean of all is 2.867; their variance 0.3147, so that its standard error is 0.2290.
+    assert row(section, "all splits") == [["2.867 ± 0.229", "1.500 ± 0.224"]]
+    assert row(section, "harder by, percent") == [["+11.6 ± 8.0", "0.0 ± 14.9"]]
+    assert row(section, "adjusted") == [["–", "–"], ["–", "–"]]  # VBLL has no records
     add(tmp_path, "vbll", "wine", [2 * error - 1 for error in here], rmse=[1.0, 1.0, 1.0, 1.2])
     text = report.write(tmp_path, registry("vbll")).read_text()
     section = text.partition("### Luck of the splits")[2].partition("###")[0]
-    assert [cells[0] for cells in row(section, "correlation")] == ["1.00", "0.58"]
-    assert row(section, "adjusted")[0][0] == "3.40 ± 0.40"  # on the line, at the others' mean
+    assert row(section, "correlation") == [["1.00", "–"], ["0.58", "–"]]
+    assert row(section, "measured") == [["5.40 ± 0.23", "–"], ["1.05 ± 0.05", "–"]]
+    # NLL is on the line, at the mean of all; RMSE has a slope of 0.25.
+    assert row(section, "adjusted")[0] == ["4.73 ± 0.46", "–"]
+    assert row(section, "adjusted")[1][0].startswith("0.97")
+    assert row(section, "paper") == [["1.02 ± 0.03", "1.29 ± 0.17"], ["0.65 ± 0.01", "0.86 ± 0.17"]]
     assert "Luck of the splits" not in report.write(tmp_path / "none").read_text()
+
+
+def test_the_page_shows_luck_also_of_failed_and_equal_runs(tmp_path: Path) -> None:
+    write_splits(tmp_path, {"wine": [3.0, 3.4, 2.0, 2.4]}, num_seeds=3)
+    add(tmp_path, "vbll", "wine", [math.inf, 1.0, 1.0], rmse=[1.0, 1.0, 1.0])
+    text = report.write(tmp_path, registry("vbll")).read_text()
+    section = text.partition("### Luck of the splits")[2].partition("###")[0]
+    assert row(section, "correlation") == [["nan"], ["nan"]]
+    assert row(section, "adjusted")[1] == ["1.00 ± 0.00"]
 
 
 def write_splits(results: Path, errors: dict[str, list[float]], num_seeds: int) -> None:

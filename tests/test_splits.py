@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -29,7 +30,8 @@ def wine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("wine")
 def test_trees_learn_from_development_data_and_err_on_test_data(tmp_path: Path):
-    config = splits.Config(datasets=("wine",), num_seeds=2, num_others=1, max_iter=5)
+    knobs: dict[str, Any] = {"max_iter": 5, "learning_rate": 0.3, "max_leaf_nodes": 4}
+    config = splits.Config(datasets=("wine",), num_seeds=2, num_others=1, **knobs)
     record = splits.run(config, tmp_path / "new")
     written = json.loads((tmp_path / "new" / "splits.json").read_text())
     assert written["rmse"] == record["rmse"]
@@ -37,6 +39,15 @@ def test_trees_learn_from_development_data_and_err_on_test_data(tmp_path: Path):
     for seed, found in enumerate(record["rmse"]["wine"]):
         split = uci.split("wine", seed)
         (inputs, target), (new, expected) = split.development, split.test
-        trees = HistGradientBoostingRegressor(max_iter=5).fit(inputs, target[:, 0])
+        trees = HistGradientBoostingRegressor(**knobs).fit(inputs, target[:, 0])
         error = mean_squared_error(expected, trees.predict(new)) ** 0.5
         assert found == pytest.approx(error, rel=1e-6)
+
+
+def test_too_few_others_are_refused_before_a_record_is_overwritten(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    with pytest.raises(SystemExit):
+        splits.main(["--output", str(tmp_path), "--others", "1"])
+    assert "--others must be at least 2" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())

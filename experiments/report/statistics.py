@@ -111,14 +111,18 @@ def estimate(values: Sequence[float] | np.ndarray) -> Estimate:
 def adjusted(
     values: Sequence[float] | np.ndarray,
     covariate: Sequence[float] | np.ndarray,
-    others: Sequence[float] | np.ndarray,
+    population: Sequence[float] | np.ndarray,
 ) -> Estimate:
-    """The mean that values would have if their covariate had the mean of others: by regression.
+    """The mean that values would have if their covariate had the population's: by regression.
 
-    The standard error holds the residuals, the slope, and how well the mean of others is known.
+    The standard error holds the residuals, the slope, and how well the population's mean is known
+    (for values at random from the population). There is none of fewer than three values, or of
+    some that are not finite.
     """
     x, y = np.array(covariate), np.array(values)
-    target, centred = estimate(others), x - x.mean()
+    if len(y) < 3 or not np.isfinite(y).all():
+        return Estimate(math.nan, math.nan)
+    target, centred = estimate(population), x - x.mean()
     slope = centred @ y / (centred @ centred)
     shift = target.mean - x.mean()
     residuals = y - y.mean() - slope * centred
