@@ -75,7 +75,7 @@ EXPLANATIONS: dict[tuple[str, str], str] = {
         "the same training on five of the splits, is no nearer (below), and on Energy both have "
         "about half the paper's RMSE. The paper says that its runs never reached the 3,000 epochs; "
         "here most seeds use more than 2,500. Training gets further with the first weights of the "
-        "last layer as large as they are: with smaller ones RMSE is about twice as far away, and "
+        "last layer as large as they are: with smaller ones RMSE is nearly twice as far away, and "
         "NLL further too (below). With a third hidden layer, which the example network of the "
         "authors' package has when it is asked for two, far fewer epochs are chosen and no seed "
         "reaches the limit, as in the paper, but NLL and RMSE stay (below). Our splits are more "
