@@ -36,21 +36,14 @@ def luck(runs: Runs, record: Mapping[str, Any]) -> str:
         ["harder by, percent", *(_harder(values, count) for values in errors.values())],
     ]
     for metric, label in METRICS.items():
-        lines: dict[str, list[str]] = {
-            title: [] for title in ("correlation", "measured", "adjusted", "paper")
-        }
-        for dataset, values in errors.items():
-            found = runs.by_seed("vbll", dataset, metric)
-            cells = [BLANK] * 3
-            if set(range(count)) <= set(found):
-                mine = [found[seed] for seed in range(count)]
-                change = adjusted(mine, values[:count], values)
-                cells = [_correlation(mine, values[:count]), show(estimate(mine)), show(change)]
-            for line, cell in zip(
-                lines.values(), [*cells, show(UCI["vbll", dataset, metric])], strict=True
-            ):
-                line.append(cell)
-        rows += [[f"*VBLL, {label}*"], *([title, *line] for title, line in lines.items())]
+        columns = [
+            _column(runs.by_seed("vbll", dataset, metric), values, count)
+            + [show(UCI["vbll", dataset, metric])]
+            for dataset, values in errors.items()
+        ]
+        titles = ("correlation", "measured", "adjusted", "paper")
+        rows.append([f"*VBLL, {label}*"])
+        rows += [[title, *cells] for title, *cells in zip(titles, *columns, strict=True)]
     about = READING.format(count=count, others=record["config"]["num_others"])
     return about + "\n\n" + table(["", *map(name, errors)], rows)
 
@@ -62,6 +55,12 @@ def _harder(values: Sequence[float], count: int) -> str:
     return f"{signed(100 * change)} ± {100 * stderr / mean:.1f}"
 
 
-def _correlation(values: Sequence[float], errors: Sequence[float]) -> str:
+def _column(found: Mapping[int, float], values: Sequence[float], count: int) -> list[str]:
+    """Correlation with the trees' errors, measured and adjusted mean, if no seed is missing."""
+    if not set(range(count)) <= set(found):
+        return [BLANK] * 3
+    mine, theirs = [found[seed] for seed in range(count)], values[:count]
     with np.errstate(invalid="ignore"):
-        return signed(float(np.corrcoef(values, errors)[0, 1]), 2).removeprefix("+")
+        correlation = float(np.corrcoef(mine, theirs)[0, 1])
+    change = adjusted(mine, theirs, values)
+    return [signed(correlation, 2).removeprefix("+"), show(estimate(mine)), show(change)]
