@@ -38,12 +38,14 @@ def luck(runs: Runs, record: Mapping[str, Any]) -> str:
     for metric, label in METRICS.items():
         columns = [
             _column(runs.by_seed("vbll", dataset, metric), values, count)
-            + [show(UCI["vbll", dataset, metric])]
             for dataset, values in errors.items()
         ]
-        titles = ("correlation", "measured", "adjusted", "paper")
-        rows.append([f"*VBLL, {label}*"])
-        rows += [[title, *cells] for title, *cells in zip(titles, *columns, strict=True)]
+        titles = ("correlation", "measured", "adjusted")
+        rows += [
+            [f"*VBLL, {label}*"],
+            *([title, *cells] for title, *cells in zip(titles, *columns, strict=True)),
+            ["paper", *(show(UCI["vbll", dataset, metric]) for dataset in errors)],
+        ]
     about = READING.format(count=count, others=record["config"]["num_others"])
     return about + "\n\n" + table(["", *map(name, errors)], rows)
 
