@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from lastlayer import functional
+from lastlayer.functional import densities
 
 from .report import Row
 from .timing import interleave, progress
@@ -51,12 +52,12 @@ def cancellation_rows(quick: bool) -> list[Row]:
 
 def _expanded(features: Tensor, mean: Tensor, variance: Tensor, num_refined: int) -> Tensor:
     precision = functional.GaussianPrecision(variance.reciprocal(), None, -variance.log().sum(-1))
-    before = functional.NUM_REFINED
-    functional.NUM_REFINED = num_refined
+    before = densities.NUM_REFINED
+    densities.NUM_REFINED = num_refined
     try:
         return functional.gaussian_log_densities(features, mean, precision)
     finally:
-        functional.NUM_REFINED = before
+        densities.NUM_REFINED = before
 
 
 def _differences(features: Tensor, mean: Tensor, variance: Tensor) -> Tensor:

@@ -30,7 +30,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import lastlayer as ll
 from benchmarks.report import Row, environment, print_table, write_json
 from benchmarks.timing import progress
-from lastlayer.solvers import fit_discriminative
+from lastlayer.posttraining.solvers import fit_discriminative
 
 GAP = 1e-3  # nats per example
 LEARNING_RATES = (1e-2, 3e-2, 1e-1, 3e-1)

@@ -16,9 +16,16 @@ from torch.testing import assert_close
 from torch.utils import _pytree as pytree
 
 import lastlayer as ll
-from lastlayer.triangular import Triangular
-
-from .cases import BLOCK, CASES, PREDICTIVES, derived, gradients, make_examples, make_head
+from lastlayer.covariances._triangular import Triangular
+from tests.helpers.cases import (
+    BLOCK,
+    CASES,
+    PREDICTIVES,
+    derived,
+    gradients,
+    make_examples,
+    make_head,
+)
 
 every_case = pytest.mark.parametrize("name", CASES)
 # What a head predicts does not depend on the bound it was trained with.

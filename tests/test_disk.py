@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from lastlayer.disk import replacing
+from lastlayer._disk import replacing
 from lastlayer.sklearn import LastLayerRegressor, save
 
 

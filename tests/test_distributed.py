@@ -17,9 +17,16 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.testing import assert_close
 
 import lastlayer as ll
-from lastlayer.triangular import Triangular
-
-from .cases import BLOCK, CASES, NUM_FEATURES, PREDICTIVES, gradients, make_examples, make_head
+from lastlayer.covariances._triangular import Triangular
+from tests.helpers.cases import (
+    BLOCK,
+    CASES,
+    NUM_FEATURES,
+    PREDICTIVES,
+    gradients,
+    make_examples,
+    make_head,
+)
 
 NUM_PROCESSES, BATCH = 2, 8
 TIMEOUT = 120.0  # seconds, for all cases together

@@ -20,8 +20,7 @@ import lastlayer as ll
 from lastlayer.network import sample_features
 from lastlayer.predictive import ClassMixturePredictive, GaussianMixturePredictive
 from lastlayer.variational import VariationalLinear, kl, make_variational, variational_layers
-
-from .reference import assert_within_standard_errors
+from tests.helpers.reference import assert_within_standard_errors
 
 B, D, N, K, T = 6, 3, 5, 2, 40
 HEADS: dict[str, Callable[[], ll.Head]] = {

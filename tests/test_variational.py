@@ -26,8 +26,7 @@ from lastlayer.variational import (
     sample_weights,
     variational_layers,
 )
-
-from .reference import assert_within_standard_errors, randomize
+from tests.helpers.reference import assert_within_standard_errors, randomize
 
 CASES: dict[str, tuple[Any, tuple[Any, ...], dict[str, Any], tuple[int, ...]]] = {
     "linear": (VariationalLinear, (4, 3), {}, (2, 4)),

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 import lastlayer as ll
 from lastlayer.calibration import Calibrated, TailScaling, VarianceScaling
-from lastlayer.crossfitting import CrossFit, calibrated, crossfit_many
+from lastlayer.training.crossfitting import CrossFit, calibrated, crossfit_many
 
 from ..datasets.uci import Pair, Split
 from ..method import OPTIONS, AnyMethod

@@ -9,7 +9,6 @@ if TYPE_CHECKING:
     from . import metrics as metrics  # not in __all__: they need an extra
     from . import plots as plots
     from .covariances import Covariance, Dense, Diagonal, Kronecker, LowRank, Shared
-    from .crossfitting import CrossFit, crossfit, crossfit_many
     from .heads import (
         ClassDensities,
         DiscriminativeClassification,
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
     )
     from .priors import Prior
     from .training import SOAP, History, fit, fit_many
+    from .training.crossfitting import CrossFit, crossfit, crossfit_many
     from .variational import (
         VariationalConv1d,
         VariationalConv2d,
@@ -89,7 +89,7 @@ __all__ = [
 # the command line and Ctrl-C do not wait for it.
 _NAMES_OF = {
     "covariances": ("Covariance", "Dense", "Diagonal", "Kronecker", "LowRank", "Shared"),
-    "crossfitting": ("CrossFit", "crossfit", "crossfit_many"),
+    "training.crossfitting": ("CrossFit", "crossfit", "crossfit_many"),
     "heads": (
         "ClassDensities",
         "DiscriminativeClassification",

@@ -1,5 +1,5 @@
 """`python -m lastlayer` is the command line."""
 
-from .cli import main
+from .tabular.cli import main
 
 main()

@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from .covariances._triangular import Triangular
 from .functional import at_least_float32, inverse_wishart_log_density
 from .priors import Prior
-from .triangular import Triangular
 
 
 class Noise(nn.Module, ABC):

@@ -11,7 +11,7 @@ from typing import Any
 
 from torch import nn
 
-from ..streaming import predictions
+from .._streaming import predictions
 from .tails import TailScaling
 from .temperature import TemperatureScaling
 from .variance import VarianceScaling

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from .._checks import check_count, check_target, check_weight, check_weights
-from ..data import Data
+from .._data import Data
+from .._streaming import labelled
 from ..functional import LOG_2PI
 from ..predictive import GaussianMixturePredictive, GaussianPredictive, mix
-from ..streaming import labelled
 from .variance import check_errors
 
 STARTS = (0.0, 0.3, 1.5)  # of τ; zero, where the gradient is zero too, is the Gaussian

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from .._checks import check_positive, check_range, check_weight, check_weights
-from ..data import Data
+from .._data import Data
+from .._streaming import labelled
 from ..predictive import DiscriminativePredictive, GenerativePredictive
-from ..streaming import labelled
 
 LARGEST_GRAPH = 1 << 14  # classes times examples; several kilobytes each for the gradient
 LARGEST_TEMPERATURE = 100.0  # and its inverse the smallest

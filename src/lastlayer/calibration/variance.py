@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from .._checks import check_count, check_target, check_weight, check_weights
-from ..data import Data
+from .._data import Data
+from .._streaming import labelled
 from ..predictive import GaussianPredictive, MultivariateGaussianPredictive
-from ..streaming import labelled
 
 AnyPredictive = TypeVar("AnyPredictive")
 

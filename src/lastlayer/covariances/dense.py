@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from ..functional import at_least_float32
-from ..triangular import Triangular
 from ._base import Covariance, QuadraticTerms
+from ._triangular import Triangular
 
 
 class Dense(Covariance):

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from .._checks import check_forgetting
-from ..exact import inverse_wishart_mode
+from ..functional.conjugate import inverse_wishart_mode
 from ..noise import Noise
 from ._base import Head
 

@@ -8,7 +8,6 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from .. import exact
 from .._checks import (
     check_choice,
     check_count,
@@ -21,15 +20,16 @@ from .._checks import (
     check_weights,
 )
 from ..covariances import CovarianceLike
-from ..exact import ClassStatistics
 from ..functional import (
     at_least_float32,
     class_log_densities,
     class_log_density,
+    conjugate,
     full_precision,
     generative_bound,
     widest,
 )
+from ..functional.conjugate import ClassStatistics
 from ..noise import NOISES, Noise
 from ..predictive import GenerativePredictive
 from ..priors import Prior
@@ -217,7 +217,7 @@ class GenerativeClassification(ConjugateHead):
             check_weights(weights)
             target = target.where(weights != 0, 0)  # ignored, whatever it is
         check_range(target, self.num_outputs)
-        return exact.class_statistics(flat, target, weights, self.num_outputs)
+        return conjugate.class_statistics(flat, target, weights, self.num_outputs)
 
     def _information(self, data: ClassStatistics) -> tuple[Tensor, Tensor]:
         """T_kΣ⁻¹/λ and Σ⁻¹Σ_tφ_t/λ, in the basis in which Σ is diagonal, (K, N) each."""
@@ -250,7 +250,7 @@ class GenerativeClassification(ConjugateHead):
 
     def _optimal_scatter(self, data: ClassStatistics) -> tuple[Tensor, Tensor]:
         """Within classes and what the posterior adds, (N, N); the number of examples, ()."""
-        scatter = exact.class_scatter(data, self.mean)
+        scatter = conjugate.class_scatter(data, self.mean)
         if self.whitened:  # through the prior of the means, whose covariance has Σ, as S_k has
             weight = self.prior.kl_weight / self.prior.variance
             return scatter + weight * self.mean.mT @ self.mean, data.counts.sum()

@@ -8,7 +8,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .. import exact
 from .._checks import (
     check_choice,
     check_count,
@@ -19,8 +18,8 @@ from .._checks import (
     check_weights,
 )
 from ..covariances import CovarianceLike
-from ..exact import RegressionStatistics
-from ..functional import at_least_float32, expected_gaussian_log_density
+from ..functional import at_least_float32, conjugate, expected_gaussian_log_density
+from ..functional.conjugate import RegressionStatistics
 from ..noise import NOISES
 from ..predictive import GaussianPredictive, MultivariateGaussianPredictive
 from ..priors import Prior
@@ -118,7 +117,7 @@ class Regression(ConjugateHead):
         self.mean.mul_((0.1 * power.sqrt()).clamp(max=limit).unsqueeze(-1))
         self._start((1.0 if self.conjugate else float(power.min())) / self.width)
         scatter, prior = (self.num_data * power).diag_embed(), self.prior
-        noise = exact.inverse_wishart_mode(
+        noise = conjugate.inverse_wishart_mode(
             scatter, torch.full_like(power, self.num_data), prior.noise_dof, prior.noise_scale
         )
         self.noise.assign(noise.to(self.mean.device))
@@ -201,7 +200,7 @@ class Regression(ConjugateHead):
         weight = weight.reshape(-1, weight.shape[-1])  # (T, 1) or (T, K)
         if reference is None:
             reference = features.new_zeros(self.mean.shape)
-        return exact.regression_statistics(features, target, weight, reference)
+        return conjugate.regression_statistics(features, target, weight, reference)
 
     def _information(self, data: RegressionStatistics) -> tuple[Tensor, Tensor]:
         """G and C, which do not depend on the noise."""
@@ -229,12 +228,14 @@ class Regression(ConjugateHead):
         """Set mean and covariance from G = ΦᵀΦ, (K or 1, N, N), and C = YᵀΦ, (K, N)."""
         gram, cross = gram / self.prior.kl_weight, cross / self.prior.kl_weight
         coefficients, variance = self._coefficients(), self.prior.variance
-        precision = exact.posterior_precision(gram, coefficients, variance)
+        precision = conjugate.posterior_precision(gram, coefficients, variance)
         self.covariance.project(precision)
         if self.conjugate or self.diagonal_noise:
-            mean = exact.posterior_mean(precision, coefficients, cross)
+            mean = conjugate.posterior_mean(precision, coefficients, cross)
         else:
-            mean = exact.correlated_posterior_mean(gram, cross, self.noise.precision(), variance)
+            mean = conjugate.correlated_posterior_mean(
+                gram, cross, self.noise.precision(), variance
+            )
         self.mean.copy_(mean)
 
     def _present(self) -> tuple[Tensor, Tensor]:
@@ -245,14 +246,14 @@ class Regression(ConjugateHead):
         precision = self.covariance.precision()
         if self.fresh:  # neither trained nor fitted: no data, and not the prior
             return torch.zeros_like(precision), torch.zeros_like(self.mean)
-        gram = (precision - exact.eye_like(precision) / self.prior.variance) / coefficients
+        gram = (precision - conjugate.eye_like(precision) / self.prior.variance) / coefficients
         rows = None if self.conjugate else self.noise.covariance()
-        cross = exact.cross_of_posterior(self.mean, gram, rows, self.prior.variance)
+        cross = conjugate.cross_of_posterior(self.mean, gram, rows, self.prior.variance)
         return self.prior.kl_weight * gram, self.prior.kl_weight * cross
 
     def _optimal_scatter(self, data: RegressionStatistics) -> tuple[Tensor, Tensor]:
         """Of the residuals and what the posterior adds, (K, K); the number of examples, (K,)."""
-        scatter = exact.residual_scatter(data, self.mean)
+        scatter = conjugate.residual_scatter(data, self.mean)
         if self.conjugate:  # through the prior of W, whose covariance has Σ
             weight = self.prior.kl_weight / self.prior.variance
             return scatter + weight * self.mean @ self.mean.mT, data.counts

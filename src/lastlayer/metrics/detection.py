@@ -14,7 +14,7 @@ from torchmetrics.functional.classification import (
     binary_specificity_at_sensitivity,
 )
 
-from ..data import Data
+from .._data import Data
 from ..ood import scores as score_all
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..data import Data
-from ..streaming import labelled
+from .._data import Data
+from .._streaming import labelled
 from .reliability import LEVELS
 from .streaming import ClassificationMetrics, RegressionMetrics
 

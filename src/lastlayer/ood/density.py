@@ -18,11 +18,11 @@ from .._checks import (
     check_weight,
     check_weights,
 )
-from ..data import Data
+from .._data import Data
+from .._streaming import predictions
 from ..functional import at_least_float32
 from ..heads import GenerativeClassification, Head, Regression
 from ..priors import Prior
-from ..streaming import predictions
 from .gaussians import Gaussians, map_mean, outer
 
 

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from .._checks import check_choice
-from ..conformal import upper_quantile
-from ..data import Data
-from ..streaming import predictions
+from .._data import Data
+from .._streaming import predictions
+from ..calibration.conformal import upper_quantile
 
 
 def max_probability(predictive: Any) -> Tensor:

@@ -12,8 +12,8 @@ from matplotlib.colors import LinearSegmentedColormap
 from torch import Tensor
 
 from .._checks import check_target
+from .._streaming import frozen
 from ..ood import feature_density as feature_score
-from ..streaming import frozen
 from ._canvas import (
     AMBER,
     BLUE,

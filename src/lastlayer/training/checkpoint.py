@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..disk import to_disk
+from .._disk import to_disk
 
 FORMAT = 1
 TENSORS, REST = "state.safetensors", "state.json"

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad_and_value, stack_module_state, vmap
 from torch.utils import _pytree as pytree
 
-from ..data import Batch, as_batch
+from .._data import Batch, as_batch
 from .checkpoint import copied
 from .one import Objective, weighted_sums
 from .options import Options, decays, mixed_seed, permutation

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from ..data import Batch, Data, batches, has_own_batches, num_examples
+from .._data import Batch, Data, batches, has_own_batches, num_examples
 from ..heads import Head
 from ..network import Network
 from .checkpoint import copied

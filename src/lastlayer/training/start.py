@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 from torch.utils.data import ConcatDataset, DataLoader, Dataset, IterableDataset
 
-from ..data import Batch, Data, as_batch, batches, check_data, has_own_batches
+from .._data import Batch, Data, as_batch, batches, check_data, has_own_batches
 from ..heads import GenerativeClassification, Head, Regression
 from .checkpoint import copied
 from .options import Options, mixed_seed

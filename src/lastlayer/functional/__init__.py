@@ -1,0 +1,43 @@
+r"""The mathematics of the last layers: pure functions of tensors.
+
+Shapes are written as in `(*batch, K)`: any leading dimensions, K outputs or classes, N features.
+Nothing here owns a parameter or inspects a value; modules call these functions and name the rest.
+"""
+
+from .bounds import generative_bound, jensen_bound, tilted_bound
+from .densities import (
+    GaussianPrecision,
+    class_log_densities,
+    class_log_density,
+    gaussian_log_densities,
+)
+from .gaussian import expected_gaussian_log_density, gaussian_kl, inverse_wishart_log_density
+from .numerics import LOG_2PI, at_least_float32, full_precision, squared_sum, widest
+from .softmax import (
+    expected_entropy_of_softmax,
+    expected_log_softmax,
+    expected_softmax,
+    tilted_coefficients,
+)
+
+__all__ = [
+    "LOG_2PI",
+    "GaussianPrecision",
+    "at_least_float32",
+    "class_log_densities",
+    "class_log_density",
+    "expected_entropy_of_softmax",
+    "expected_gaussian_log_density",
+    "expected_log_softmax",
+    "expected_softmax",
+    "full_precision",
+    "gaussian_kl",
+    "gaussian_log_densities",
+    "generative_bound",
+    "inverse_wishart_log_density",
+    "jensen_bound",
+    "squared_sum",
+    "tilted_bound",
+    "tilted_coefficients",
+    "widest",
+]

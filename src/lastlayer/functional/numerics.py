@@ -1,0 +1,37 @@
+"""Precision and sums that keep their digits."""
+
+import math
+from contextlib import AbstractContextManager, nullcontext
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+LOG_2PI = math.log(2 * math.pi)
+
+
+def at_least_float32(tensor: Tensor) -> Tensor:
+    """Cast half precision up, so that sums, squares and logarithms keep their digits."""
+    return tensor.float() if tensor.dtype in (torch.float16, torch.bfloat16) else tensor
+
+
+def widest(tensor: Tensor) -> Tensor:
+    """Cast to double precision, where the device has it."""
+    has_double = tensor.device.type != "mps"
+    return tensor.double() if has_double and tensor.dtype != torch.float64 else tensor
+
+
+def full_precision(like: Tensor) -> AbstractContextManager[None]:
+    """Without autocast, where half precision would cancel or underflow."""
+    if like.is_meta:  # has no autocast to disable
+        return nullcontext()
+    return torch.autocast(like.device.type, enabled=False)
+
+
+def squared_sum(tensor: Tensor) -> Tensor:
+    """Sum of squares of all entries, ()."""
+    tensor = at_least_float32(tensor)
+    if tensor.numel() < 2**16:
+        return (tensor * tensor).sum()
+    # the same, but backward is one pass over the data instead of three
+    return F.mse_loss(tensor, tensor.new_zeros(()).expand_as(tensor), reduction="sum")

@@ -1,0 +1,16 @@
+"""A Bayesian last layer for a network that is already trained (paper, appendix B)."""
+
+from .features import FeatureExtractor, Features, cache_features
+from .last_layer import LastLayer, find_last_layer
+from .posttrain import posttrain
+from .solvers import fit_discriminative
+
+__all__ = [
+    "FeatureExtractor",
+    "Features",
+    "LastLayer",
+    "cache_features",
+    "find_last_layer",
+    "fit_discriminative",
+    "posttrain",
+]

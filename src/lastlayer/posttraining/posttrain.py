@@ -1,0 +1,238 @@
+"""A Bayesian last layer for a network that is already trained (paper, appendix B)."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils import _pytree as pytree
+
+from .._checks import check_choice
+from .._data import Data, batches
+from ..heads import DiscriminativeClassification, GenerativeClassification, Head, Regression
+from ..heads._conjugate import ConjugateHead
+from ..network import Network
+from ..priors import Prior
+from .features import Exit, FeatureExtractor, Features, cache_features
+from .last_layer import find_last_layer
+from .solvers import fit_discriminative
+
+ROWS = 65536  # of features, in one look at the residuals
+HEADS: dict[str, Callable[..., Head]] = {
+    "regression": Regression,
+    "discriminative": DiscriminativeClassification,
+    "generative": GenerativeClassification,
+}
+
+
+def posttrain(
+    model: nn.Module,
+    data: Data,
+    head: str | Head | Callable[..., Head] = "discriminative",
+    *,
+    layer: str | None = None,
+    inplace: bool = False,
+    batch_size: int = 1024,
+    device: torch.device | str | None = None,
+    path: Path | str | None = None,
+    max_memory_bytes: int = 2**30,
+    max_passes: int = 50,
+    tolerance: float = 1e-5,
+    progress: bool | None = None,
+    **options: Any,
+) -> Network:
+    """Replace the last linear layer of a trained network by a head, and fit that on its features.
+
+    The backbone runs once over the data, in evaluation mode: neither its weights nor its
+    batch-norm statistics change. Regression and generative heads are then solved in closed form,
+    with their noise; discriminative heads, which start at the trained weights and bias, by
+    `fit_discriminative`. A head without a bias starts at the weights alone; a layer with one
+    output, the logit of a yes/no question, becomes two classes.
+
+    "regression" without a `prior` has one in the units of the targets: its variance is the mean
+    square of the trained weights, the scale of its noise that of the network's residuals, and the
+    bias is expected near the trained one.
+
+    Args:
+        model: a network that takes the inputs of the data as its one argument.
+        data: (inputs, target) or (inputs, target, weight) as tensors, Dataset or DataLoader.
+        head: "regression", "discriminative" or "generative", with a bias if the layer has one;
+            a callable `(num_features, num_outputs, *, num_data, device, dtype)` that makes one; or
+            a head, which is fitted in place.
+        layer: dotted name of the layer to replace; by default the linear layer whose output the
+            model returns.
+        inplace: whether to take the layer out of `model` itself, and not out of a copy.
+        batch_size: of the backbone, for tensors and Datasets.
+        device: to run on; the model's by default.
+        path: of a file in which to keep the features; see `cache_features`.
+        max_memory_bytes: of features in main memory, before they go to a file, and of what the
+            discriminative solver computes from them.
+        max_passes: over the features, of the discriminative solver.
+        tolerance: of that solver, in nats per example.
+        progress: whether to show progress bars; None for where there is a terminal.
+        options: of the head, if it is given by name or callable.
+
+    Returns:
+        The backbone, without the layer, and the fitted head.
+    """
+    if isinstance(head, str):
+        check_choice("head", head, HEADS)
+    if isinstance(head, Head) and options:
+        raise TypeError(f"{sorted(options)} are for a head yet to be made; this one is made")
+    model = model if inplace else copy.deepcopy(model)
+    if device is not None:
+        model.to(device)
+    device = next((parameter.device for parameter in model.parameters()), None)
+    few, data = _peek(data, batch_size, device)
+    site = find_last_layer(model, few, layer)
+    stand_in = nn.Identity() if site.returned else Exit()
+    stand_in.training = site.module.training
+    backbone = stand_in if site.module is model else model
+    _exchange(model, site.module, stand_in)
+    if not site.returned:
+        backbone = FeatureExtractor(backbone)
+    try:
+        cached = cache_features(
+            backbone,
+            data,
+            batch_size=batch_size,
+            path=path,
+            max_memory_bytes=max_memory_bytes,
+            progress=progress,
+        )
+        offset = None
+        if head == "regression" and "prior" not in options:
+            options = {**options, "prior": _prior_of(site.module, cached)}
+            offset = site.module.bias
+        made = _make(head, site.module, len(cached.features), options)
+        _start(made, site.module)
+        _fit(made, cached, offset, max_passes, tolerance, max_memory_bytes, progress)
+    except BaseException:
+        _exchange(model, stand_in, site.module)  # whole again, if it is not a copy
+        raise
+    return Network(backbone, made)
+
+
+def _peek(data: Data, batch_size: int, device: torch.device | None) -> tuple[Any, Data]:
+    """Inputs of the first examples, and data that still has them."""
+    stream = batches(data, batch_size, device=device)
+    first = next(stream, None)
+    if first is None or not first.size:
+        raise ValueError("data holds no examples, or its first batch none")
+    if isinstance(data, Iterator):  # it cannot start anew
+        data = map(tuple, itertools.chain([first], stream))
+    return pytree.tree_map_only(Tensor, lambda values: values[:2], first.inputs), data
+
+
+def _exchange(model: nn.Module, old: nn.Module, new: nn.Module) -> None:
+    """Put a module in the place of another, under all of its names."""
+    for name, part in list(model.named_modules(remove_duplicate=False)):
+        if part is old and name:
+            parent, _, child = name.rpartition(".")
+            setattr(model.get_submodule(parent), child, new)
+
+
+def _make(
+    head: str | Head | Callable[..., Head],
+    layer: nn.Linear,
+    num_data: int,
+    options: dict[str, Any],
+) -> Head:
+    if isinstance(head, Head):
+        if head.num_features != layer.in_features:
+            raise ValueError(
+                f"the head has num_features={head.num_features}, but the layer it replaces has "
+                f"{layer.in_features} inputs"
+            )
+        head.num_data = num_data
+        return head
+    num_outputs = layer.out_features
+    if isinstance(head, str):
+        if head != "generative":
+            options = {"bias": layer.bias is not None, **options}
+        if head != "regression":
+            num_outputs = max(num_outputs, 2)
+        head = HEADS[head]
+    factory = {"device": layer.weight.device, "dtype": layer.weight.dtype}
+    return head(layer.in_features, num_outputs, num_data=num_data, **factory, **options)
+
+
+@torch.no_grad()
+def _start(head: Head, layer: nn.Linear) -> None:
+    """Start at the trained weights, where the mean of the head is weights."""
+    if isinstance(head, GenerativeClassification):
+        return
+    weight = layer.weight
+    if head.bias:
+        bias = weight.new_zeros(len(weight)) if layer.bias is None else layer.bias
+        weight = torch.cat([weight, bias.unsqueeze(-1)], -1)
+    if len(weight) == 1 and head.num_outputs == 2:  # sigmoid(z) = softmax(−z/2, z/2)
+        weight = torch.cat([-weight / 2, weight / 2])
+    if weight.shape[0] != head.num_outputs:
+        raise ValueError(
+            f"the head has {head.num_outputs} outputs, but the layer it replaces {len(weight)}"
+        )
+    head.mean.copy_(weight[:, : head.width])
+
+
+@torch.no_grad()
+def _prior_of(layer: nn.Linear, cached: Features) -> Prior:
+    """A prior in the units of the targets: as wide as the trained weights and their residuals."""
+    squares = count = 0.0
+    for start in range(0, len(cached.features), ROWS):
+        rows = slice(start, start + ROWS)
+        output = layer(cached.features[rows].to(layer.weight.device)).double().cpu()
+        error = output - cached.target[rows].reshape(output.shape).double()
+        weight = torch.ones_like(error)
+        if cached.weight is not None:
+            weight = (cached.weight[rows] != 0).double().reshape(len(error), -1).expand_as(error)
+        squares += float(error.square().where(weight != 0, 0.0).sum())
+        count += float(weight.sum())
+    variance = float(layer.weight.double().square().mean())
+    return Prior(variance=max(variance, 1e-12), noise_scale=max(squares / max(count, 1), 1e-12))
+
+
+def _fit(
+    head: Head,
+    cached: Features,
+    offset: Tensor | None,
+    max_passes: int,
+    tolerance: float,
+    max_memory_bytes: int,
+    progress: bool | None,
+) -> None:
+    if cached.features.dtype != head.mean.dtype:
+        raise TypeError(
+            f"the backbone's features are {cached.features.dtype}, but the head is "
+            f"{head.mean.dtype}: convert the head, or the model"
+        )
+    if isinstance(head, DiscriminativeClassification):
+        fit_discriminative(
+            head,
+            *cached,
+            max_passes=max_passes,
+            tolerance=tolerance,
+            max_memory_bytes=max_memory_bytes,
+            progress=progress,
+        )
+        return
+    if not isinstance(head, ConjugateHead):
+        raise TypeError(
+            f"no way to fit a {type(head).__name__} on features is known; use cache_features, and "
+            "train it on them"
+        )
+    device = head.mean.device
+    head.to(cached.features.device)  # main memory: the cache may be larger than the device's
+    if offset is None or not head.bias:
+        head.fit_exact(*cached, estimate_noise=True)
+    else:  # the prior of the bias is about the trained one
+        offset = offset.detach().to(cached.target)
+        head.fit_exact(cached.features, cached.target - offset, cached.weight, estimate_noise=True)
+        with torch.no_grad():
+            head.mean[:, -1] += offset
+    head.to(device)

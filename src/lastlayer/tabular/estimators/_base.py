@@ -1,0 +1,322 @@
+"""What regression and classification of tables share."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+
+import narwhals as nw
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import (
+    _check_sample_weight,
+    check_consistent_length,
+    check_is_fitted,
+    validate_data,
+)
+from torch import Tensor, nn
+
+from ..._checks import check_count, check_number
+from ...heads import Head
+from ...network import Network
+from ...ood import threshold
+from ...training.crossfitting import CrossFit, crossfit
+from ..columns import Columns
+from ..encoding import Encoding
+from ..model import RowDensity, TableModel, Units, described, over_rows
+from ..rows import Rows
+
+Array = NDArray[Any]
+AnyEstimator = TypeVar("AnyEstimator", bound="LastLayerEstimator")
+
+MOST_TOGETHER = 1024  # rows in a step of training
+FEWEST_STEPS = 64  # of the shortest training
+MOST_EPOCHS = 1024  # of the longest,
+MANY_ROWS = 8192  # of more rows in proportion fewer, so that steps are not more
+ENOUGH_HELD_OUT = 2000  # rows to choose and calibrate by; beyond them no further part is held out
+
+
+class LastLayerEstimator(BaseEstimator, ABC):  # type: ignore[misc]
+    """A network with a Bayesian last layer for the rows of a table."""
+
+    # set by fit
+    columns_: Columns
+    model_: TableModel
+
+    def __init__(
+        self,
+        hidden_layers: tuple[int, ...] = (50, 50),
+        *,
+        max_epochs: int | str = "auto",
+        early_stopping: bool = True,
+        num_folds: int = 5,
+        batch_size: int | str = "auto",
+        learning_rate: float = 1e-2,
+        weight_decays: tuple[float, ...] = (30.0, 300.0),
+        false_alarm_rate: float = 0.01,
+        random_state: Any = None,
+        device: str | None = None,
+        verbose: bool = False,
+    ) -> None:
+        self.hidden_layers = hidden_layers
+        self.max_epochs = max_epochs
+        self.early_stopping = early_stopping
+        self.num_folds = num_folds
+        self.batch_size = batch_size
+        self.learning_rate = learning_rate
+        self.weight_decays = weight_decays
+        self.false_alarm_rate = false_alarm_rate
+        self.random_state = random_state
+        self.device = device
+        self.verbose = verbose
+
+    # ------------------------------------------------------------------ what a kind adds
+
+    @abstractmethod
+    def _read_target(self, y: Any, *, reset: bool) -> Array:
+        """Targets as numbers, (T, K); with `reset` note what there is to know of them."""
+
+    @abstractmethod
+    def _tensor(self, target: Tensor) -> Tensor:
+        """Targets as the head takes them, from numbers, (T, K)."""
+
+    @property
+    @abstractmethod
+    def _num_targets(self) -> int:
+        """How many columns targets have."""
+
+    @abstractmethod
+    def _units(self, target: Tensor, weight: Tensor) -> Units:
+        """Of the targets."""
+
+    @abstractmethod
+    def _head(self, num_features: int, num_data: float) -> Head:
+        """A new head."""
+
+    @abstractmethod
+    def _scaling(self) -> nn.Module:
+        """A new calibration."""
+
+    @abstractmethod
+    def _scores(self, predictive: Any, target: Tensor, weight: Tensor) -> dict[str, float]:
+        """How good predictions are of targets as the head takes them, with weights (T,)."""
+
+    # ---------------------------------------------------------------------------- fitting
+
+    def fit(self: AnyEstimator, X: Any, y: Any, sample_weight: Any = None) -> AnyEstimator:  # noqa: N803
+        """Train on a table.
+
+        The order of the rows does not matter, and a row of weight 2 is the same as the row twice.
+
+        Args:
+            X: array or frame, (num_rows, num_columns); missing values are NaN or null.
+            y: targets, (num_rows,), or for regression (num_rows, num_targets).
+            sample_weight: how often each row counts, (num_rows,).
+        """
+        _check_widths(self.hidden_layers)
+        _check_decays(self.weight_decays)
+        codes, target, weight = self._read(X, y, sample_weight, reset=True)
+        rows = Rows.of(codes, target, weight)
+        if len(rows.codes) < 2:
+            raise ValueError(
+                f"{type(self).__name__} needs two or more different rows of positive weight to "
+                f"learn from, got {len(rows.codes)} (n_samples={len(codes)}, of which one sample "
+                "would not say how far to trust it)"
+            )
+        self._train(rows)
+        return self
+
+    def _read(
+        self,
+        X: Any,  # noqa: N803
+        y: Any,
+        sample_weight: Any,
+        *,
+        reset: bool,
+    ) -> tuple[Array, Array, Array | None]:
+        """Codes, targets as numbers, (num_rows, num_targets), and weights."""
+        if y is None:
+            raise ValueError(
+                f"{type(self).__name__} requires y to be passed, but the target y is None"
+            )
+        weight = None
+        if sample_weight is not None:
+            weight = _check_sample_weight(
+                sample_weight, X, dtype=np.float64, ensure_non_negative=True
+            )
+        codes = self._codes(X, weight, reset=reset)
+        target = self._read_target(y, reset=reset)
+        check_consistent_length(codes, target)
+        return codes, target, weight
+
+    def _codes(self, X: Any, weight: Array | None = None, *, reset: bool = False) -> Array:  # noqa: N803
+        """The table as codes, (num_rows, num_used)."""
+        if isinstance(nw.from_native(X, eager_only=True, pass_through=True), nw.DataFrame):
+            validate_data(self, X, skip_check_array=True, reset=reset)
+            if hasattr(self, "feature_names_in_"):  # not if names are numbers
+                if reset:
+                    self.columns_ = Columns.of(X, weight)
+                return self.columns_.codes(X)
+        array: Array = validate_data(
+            self, X, dtype=np.float64, ensure_all_finite="allow-nan", reset=reset
+        )
+        if reset:
+            self.columns_ = Columns.of(array)
+        return self.columns_.codes(array)
+
+    def _train(self, rows: Rows) -> None:
+        """Everything that is learnt."""
+        device = self.device or "cpu"
+        codes, target, weight = (torch.from_numpy(part.copy()).to(device) for part in rows)
+        self.num_data_ = float(weight.sum())
+        encoding = Encoding.fit(codes, self.columns_.num_levels, weight)
+        units = self._units(target, weight)
+        inputs = encoding(codes)
+        data = (
+            inputs.float(),
+            self._tensor(units.remove(target).float()),
+            (weight / weight.mean()).float(),
+        )
+        found = self._crossfit(data)
+        density, held_out = _densities(found, data[0], weight)
+        self.ood_threshold_ = threshold(held_out, self.false_alarm_rate)
+        network: Any = found.model
+        self.model_ = TableModel(encoding, network, found.scaling, units, density).double().eval()
+        self.tried_, self.num_epochs_ = found.tried, found.epochs
+        self.weight_decay_ = found.weight_decay
+        predictive, (_, known, share) = found.held_out()
+        predictive = units(found.scaling(predictive.to(torch.float64)))
+        self.held_out_scores_ = self._scores(predictive, known, share.double())
+
+    def _crossfit(self, data: tuple[Tensor, ...]) -> CrossFit:
+        """The network, its calibration, and what was tried."""
+        count, width = data[0].shape
+        check_count("num_folds", self.num_folds, 2)
+        size: Any = self.batch_size
+        if size == "auto":
+            size = math.ceil(count / math.ceil(count / MOST_TOGETHER))  # no small rest
+        check_count("batch_size", size)
+        longest: Any = self.max_epochs
+        if longest == "auto":
+            longest = max(1, min(MOST_EPOCHS, MOST_EPOCHS * MANY_ROWS // count))
+        check_count("max_epochs", longest)
+        shortest = min(longest, max(1, FEWEST_STEPS * size // count))
+        num_folds = min(self.num_folds, count)
+
+        def make(train: tuple[Tensor, ...]) -> nn.Module:
+            share = len(train[0]) / count
+            return self._network(width, share * self.num_data_).to(train[0])
+
+        return crossfit(
+            make,
+            data,
+            seed=int(check_random_state(self.random_state).randint(2**31 - 1)),
+            num_folds=num_folds,
+            turns=min(num_folds, math.ceil(num_folds * ENOUGH_HELD_OUT / count)),
+            epochs=longest,
+            shortest=shortest if self.early_stopping else longest,
+            scaling=self._scaling,
+            weight_decays=self.weight_decays,
+            batch_size=size,
+            learning_rate=self.learning_rate,
+            progress=bool(self.verbose),
+        )
+
+    def _network(self, width: int, num_data: float) -> Network:
+        """A new network for encoded rows."""
+        sizes = [width, *self.hidden_layers]
+        layers: list[nn.Module] = []
+        for fan_in, fan_out in itertools.pairwise(sizes):
+            layers += [nn.Linear(fan_in, fan_out, dtype=torch.float32), nn.ELU()]
+        return Network(nn.Sequential(*layers), self._head(sizes[-1], num_data))
+
+    def blank_model(self, width: int) -> TableModel:
+        """A model of encoded rows for which nothing is learnt yet, to load a saved one into."""
+        network, scaling = self._network(width, self.num_data_), self._scaling()
+        size = width + network.head.num_features
+        units, density = Units(self._num_targets), RowDensity(size)
+        encoding = Encoding(len(self.columns_.used), width)
+        return TableModel(encoding, network, scaling, units, density).double().eval()
+
+    @torch.no_grad()
+    def _update(self, X: Any, y: Any, sample_weight: Any) -> None:  # noqa: N803
+        """Condition the last layer on more rows."""
+        codes, target, weight = self._read(X, y, sample_weight, reset=False)
+        features = self.model_.features(self._to_tensor(codes))
+        known = self._tensor(self.model_.units.remove(self._to_tensor(target)))
+        head: Any = self.model_.network.head
+        head.update(features, known, None if weight is None else self._to_tensor(weight))
+
+    # -------------------------------------------------------------------------- predicting
+
+    def _predictions(self, X: Any) -> Any:  # noqa: N803
+        """The predictive of all rows."""
+        return self._over_rows(X, TableModel.forward)
+
+    def ood_score(self, X: Any) -> Array:  # noqa: N803
+        """How unusual each row is among those of training, (num_rows,); more is stranger.
+
+        Above `ood_threshold_` lies one in a hundred rows like those of training, or what
+        `false_alarm_rate` says.
+        """
+        score: Array = self._over_rows(X, TableModel.ood_score).numpy()
+        return score
+
+    def _over_rows(self, X: Any, function: Callable[[TableModel, Tensor], Any]) -> Any:  # noqa: N803
+        """A function of the model and codes for all rows."""
+        check_is_fitted(self)
+        return over_rows(self.model_, self._codes(X), function)
+
+    def _to_tensor(self, array: Array) -> Tensor:
+        """A copy, where the model is."""
+        return torch.from_numpy(array.copy()).to(self.model_.units.scale.device)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        return tags
+
+
+def _check_widths(widths: Any) -> None:
+    if isinstance(widths, str) or not isinstance(widths, Iterable):
+        raise ValueError(
+            f"hidden_layers must hold the width of each layer, got {widths!r}; pass a tuple, as "
+            "(50, 50), or () for none"
+        )
+    for width in widths:
+        check_count("each width in hidden_layers", width)
+
+
+def _check_decays(decays: Any) -> None:
+    if isinstance(decays, str) or not isinstance(decays, Iterable):
+        raise ValueError(
+            f"weight_decays must hold the numbers to try, got {decays!r}; pass a tuple, as (30.0,)"
+        )
+    for decay in decays:
+        check_number("each of weight_decays", decay)
+
+
+@torch.no_grad()
+def _densities(found: CrossFit, inputs: Tensor, weight: Tensor) -> tuple[RowDensity, Tensor]:
+    """The density of all rows, and scores of rows that others, alike but for them, give them."""
+
+    def rows(network: Any, inputs: Tensor) -> Tensor:
+        return described(network, inputs).double()
+
+    scores = [
+        RowDensity.fit(rows(network, fold.train[0]), fold.train[2])(rows(network, fold.held_out[0]))
+        for network, fold in found.folds
+    ]
+    return RowDensity.fit(rows(found.model, inputs), weight), torch.cat(scores)
+
+
+def generator(random_state: Any) -> torch.Generator:
+    """Torch's random numbers from scikit-learn's."""
+    seed = int(check_random_state(random_state).randint(2**31 - 1))
+    return torch.Generator().manual_seed(seed)

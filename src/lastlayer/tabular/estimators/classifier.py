@@ -1,0 +1,220 @@
+"""Classification of tables."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.base import ClassifierMixin
+from sklearn.utils import assert_all_finite
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, column_or_1d
+from torch import Tensor
+
+from ..._checks import check_choice, check_count
+from ...calibration import TemperatureScaling
+from ...heads import DiscriminativeClassification, GenerativeClassification
+from ...predictive import Predictive
+from ..columns import missing
+from ..model import Units
+from ._base import Array, LastLayerEstimator, generator
+
+HEADS = {
+    "discriminative": DiscriminativeClassification,
+    "generative": GenerativeClassification,
+}
+
+
+def _generative(estimator: LastLayerClassifier) -> bool:
+    if estimator.head == "generative":
+        return True
+    raise AttributeError(
+        "only head='generative' has an exact update; a discriminative head must be fitted anew"
+    )
+
+
+def _check_there(labels: Array) -> None:
+    """Raise for labels that are NaN, None, or the NA of pandas."""
+    count = sum(map(missing, labels.tolist())) if labels.dtype.kind in "Of" else 0
+    if count:
+        raise ValueError(
+            f"Input y contains NaN: {count} of {len(labels)} labels are missing; leave out those "
+            "rows"
+        )
+
+
+class LastLayerClassifier(ClassifierMixin, LastLayerEstimator):  # type: ignore[misc]
+    """Classification with calibrated probabilities, for tables.
+
+    A network with a variational Bayesian last layer. How long to train, how strongly to regularise
+    and how sure to be is found out on parts of the data held out in turns (`lastlayer.crossfit`),
+    so that the defaults suit most tables.
+
+    Args:
+        head: "discriminative", a Bayesian softmax, or "generative", a Gaussian density for each
+            class, which learns from more rows by `partial_fit`.
+        hidden_layers: widths of the network; () is Bayesian logistic regression.
+        max_epochs: passes over the data in the longest training; "auto" is 1024, or fewer in
+            proportion if there are more than 8192 rows.
+        early_stopping: whether fewer are tried first, and twice as many while that helps.
+        num_folds: in how many parts the data take turns in being held out, until 2000 rows were.
+        batch_size: rows per step; "auto" is all of them, or equal parts of at most 1024.
+        learning_rate: at the start, of SOAP along a cosine.
+        weight_decays: of the hidden layers, over the number of rows; the better one is taken.
+        false_alarm_rate: share of good rows with an `ood_score` above `ood_threshold_`.
+        random_state: seed or generator; an int makes fits the same.
+        device: where to compute, such as "cuda"; by default the processor.
+        verbose: whether to show progress.
+
+    Attributes:
+        classes_: the labels, sorted.
+        columns_: how the table is read.
+        model_: the trained `TableModel`, a torch module of codes.
+        num_epochs_: passes over the data that were best.
+        weight_decay_: that was best.
+        tried_: all that was tried, with the NLL of held-out data.
+        held_out_scores_: `nll` and `accuracy` of predictions by models that had not seen the rows;
+            a little too good, because length and calibration are chosen on them.
+        ood_threshold_: `ood_score` above which a row is unusual.
+        n_features_in_: number of columns.
+        feature_names_in_: their names, if X was a frame.
+    """
+
+    def __init__(
+        self,
+        head: str = "discriminative",
+        hidden_layers: tuple[int, ...] = (50, 50),
+        *,
+        max_epochs: int | str = "auto",
+        early_stopping: bool = True,
+        num_folds: int = 5,
+        batch_size: int | str = "auto",
+        learning_rate: float = 1e-2,
+        weight_decays: tuple[float, ...] = (30.0, 300.0),
+        false_alarm_rate: float = 0.01,
+        random_state: Any = None,
+        device: str | None = None,
+        verbose: bool = False,
+    ) -> None:
+        self.head = head
+        super().__init__(
+            hidden_layers,
+            max_epochs=max_epochs,
+            early_stopping=early_stopping,
+            num_folds=num_folds,
+            batch_size=batch_size,
+            learning_rate=learning_rate,
+            weight_decays=weight_decays,
+            false_alarm_rate=false_alarm_rate,
+            random_state=random_state,
+            device=device,
+            verbose=verbose,
+        )
+
+    def predict(self, X: Any) -> Array:  # noqa: N803
+        """The most probable class of each row, (num_rows,)."""
+        chosen = self.predict_proba(X).argmax(-1)
+        labels: Array = self.classes_[chosen]
+        return labels
+
+    def predict_proba(self, X: Any) -> Array:  # noqa: N803
+        """The probability of each class, in the order of `classes_`, (num_rows, num_classes)."""
+        probs: Array = self._over_rows(X, lambda model, codes: model(codes).probs()).numpy()
+        return probs
+
+    def predict_dist(self, X: Any) -> Predictive:  # noqa: N803
+        """The whole predictive distribution, as tensors; classes are numbered as in `classes_`.
+
+        It has `probs`, `log_prob`, `entropy`, `mutual_information`, `sample` and
+        `distribution()`.
+        """
+        predictive: Predictive = self._predictions(X)
+        return predictive
+
+    def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> Array:  # noqa: N803
+        """Draw labels, (num_rows, n_samples), each from its row's probabilities."""
+        check_is_fitted(self)
+        check_count("n_samples", n_samples)
+        draws = self._predictions(X).sample((n_samples,), generator(random_state))
+        labels: Array = self.classes_[draws.numpy().T]
+        return labels
+
+    @available_if(_generative)  # type: ignore[untyped-decorator]
+    def partial_fit(
+        self,
+        X: Any,  # noqa: N803
+        y: Any,
+        classes: Any = None,
+        sample_weight: Any = None,
+    ) -> LastLayerClassifier:
+        """Condition the last layer on more rows, exactly; the rest of the network stays.
+
+        In any order and any parts the same rows lead to the same. On a new estimator this is `fit`.
+
+        Args:
+            X: more rows.
+            y: their labels, all of classes that there were in training.
+            classes: ignored but on a new estimator, where all of them must occur in y.
+            sample_weight: how often each row counts.
+        """
+        if not hasattr(self, "model_"):
+            never = set() if classes is None else set(np.unique(classes)) - set(np.unique(y))
+            if never:
+                raise ValueError(
+                    f"classes {sorted(map(str, never))} do not occur in y; the first call trains "
+                    "the network, and needs examples of all of them"
+                )
+            fitted: LastLayerClassifier = self.fit(X, y, sample_weight)
+            return fitted
+        self._update(X, y, sample_weight)
+        return self
+
+    # ------------------------------------------------------------------ what a kind adds
+
+    def _read_target(self, y: Any, *, reset: bool) -> Array:
+        check_choice("head", self.head, HEADS)
+        labels = column_or_1d(y, warn=True)
+        _check_there(labels)
+        assert_all_finite(labels, input_name="y")
+        check_classification_targets(labels)
+        if reset:
+            self.classes_ = np.unique(labels)
+            if len(self.classes_) < 2:
+                raise ValueError(
+                    f"{type(self).__name__} needs at least two classes to tell apart, got 1 class: "
+                    f"{self.classes_.tolist()[0]!r}"
+                )
+        numbers = np.searchsorted(self.classes_, labels).clip(max=len(self.classes_) - 1)
+        unknown = np.unique(labels[self.classes_[numbers] != labels])
+        if len(unknown):
+            raise ValueError(
+                f"y has classes that there were not in training: {unknown.tolist()}; fit anew"
+            )
+        return numbers.astype(float)[:, None]
+
+    @property
+    def _num_targets(self) -> int:
+        return 1
+
+    def _tensor(self, target: Tensor) -> Tensor:
+        return target[:, 0].long()
+
+    def _units(self, target: Tensor, weight: Tensor) -> Units:
+        return Units(1).to(target.device)  # probabilities have none
+
+    def _head(self, num_features: int, num_data: float) -> Any:
+        options: Any = {"bias": True} if self.head == "discriminative" else {}
+        return HEADS[self.head](
+            num_features, len(self.classes_), num_data=num_data, dtype=torch.float32, **options
+        )
+
+    def _scaling(self) -> TemperatureScaling:
+        return TemperatureScaling()
+
+    def _scores(self, predictive: Any, target: Tensor, weight: Tensor) -> dict[str, float]:
+        share = weight / weight.sum()
+        right = (predictive.probs().argmax(-1) == target).double()
+        nll = -(share * predictive.log_prob(target)).sum()
+        return {"nll": float(nll), "accuracy": float((share * right).sum())}

@@ -1,0 +1,191 @@
+"""Regression of tables."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.base import RegressorMixin
+from sklearn.utils.validation import check_array, check_is_fitted
+from torch import Tensor
+
+from ..._checks import check_count
+from ...calibration import TailScaling
+from ...heads import Regression
+from ...predictive import GaussianMixturePredictive
+from ...priors import Prior
+from ..model import TableModel, Units
+from ._base import Array, LastLayerEstimator, generator
+
+
+class LastLayerRegressor(RegressorMixin, LastLayerEstimator):  # type: ignore[misc]
+    """Regression with calibrated uncertainty, for tables.
+
+    A network with a variational Bayesian last layer. How long to train, how strongly to regularise
+    and how heavy the tails of the errors are is found out on parts of the data held out in turns
+    (`lastlayer.crossfit`), so that the defaults suit most tables.
+
+    Args:
+        hidden_layers: widths of the network; () is Bayesian linear regression.
+        max_epochs: passes over the data in the longest training; "auto" is 1024, or fewer in
+            proportion if there are more than 8192 rows.
+        early_stopping: whether fewer are tried first, and twice as many while that helps.
+        num_folds: in how many parts the data take turns in being held out, until 2000 rows were.
+        batch_size: rows per step; "auto" is all of them, or equal parts of at most 1024.
+        learning_rate: at the start, of SOAP along a cosine.
+        weight_decays: of the hidden layers, over the number of rows; the better one is taken.
+        false_alarm_rate: share of good rows with an `ood_score` above `ood_threshold_`.
+        random_state: seed or generator; an int makes fits the same.
+        device: where to compute, such as "cuda"; by default the processor.
+        verbose: whether to show progress.
+
+    Attributes:
+        columns_: how the table is read.
+        model_: the trained `TableModel`, a torch module of codes.
+        num_epochs_: passes over the data that were best.
+        weight_decay_: that was best.
+        tried_: all that was tried, with the NLL of held-out data, whose targets have unit variance.
+        held_out_scores_: `nll`, `rmse`, `r2` and `coverage_0.9` of predictions by models that had
+            not seen the rows, in the units of the target; a little too good, because length and
+            calibration are chosen on them.
+        ood_threshold_: `ood_score` above which a row is unusual.
+        n_features_in_: number of columns.
+        feature_names_in_: their names, if X was a frame.
+    """
+
+    def predict(self, X: Any, return_std: bool = False) -> Any:  # noqa: N803
+        """The mean of each target, (num_rows,), and with `return_std` its standard deviation too.
+
+        With several targets both are (num_rows, num_targets).
+        """
+        predictive = self._predictions(X)
+        mean = self._shaped(predictive.mean)
+        return (mean, self._shaped(predictive.stddev)) if return_std else mean
+
+    def predict_interval(self, X: Any, level: float = 0.9) -> Array:  # noqa: N803
+        """Lower and upper end of central intervals that hold the target with a probability.
+
+        Returns:
+            (num_rows, 2), or (num_rows, num_targets, 2) with several targets.
+        """
+        ends = self._predictions(X).interval(level)
+        return np.stack([self._shaped(end) for end in ends], -1)
+
+    def predict_dist(self, X: Any) -> GaussianMixturePredictive:  # noqa: N803
+        """The whole predictive distribution, in the units of the target, as tensors.
+
+        It has `mean`, `stddev`, `epistemic_variance`, `noise_variance`, `interval`, `log_prob`,
+        `cdf`, `sample` and `distribution()`; targets are (num_rows, num_targets).
+        """
+        predictive: GaussianMixturePredictive = self._predictions(X)
+        return predictive
+
+    def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> Array:  # noqa: N803
+        """Draw targets, (num_rows, n_samples), or (num_rows, num_targets, n_samples).
+
+        In a draw all rows share one last layer, as in a draw of a Gaussian process: rows that are
+        alike err alike. Each row by itself has the distribution of `predict_dist`.
+        """
+        check_is_fitted(self)
+        check_count("n_samples", n_samples)
+        source = generator(random_state)
+        head: Any = self.model_.network.head
+        with torch.no_grad():
+            weights = head.sample_weights(n_samples, source)  # (S, num_targets, num_features)
+
+        def draws(model: TableModel, codes: Tensor) -> Tensor:
+            return _draws(model, codes, weights, source)
+
+        return self._shaped(self._over_rows(X, draws))
+
+    def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> LastLayerRegressor:  # noqa: N803
+        """Condition the last layer on more rows, exactly; the rest of the network stays.
+
+        In any order and any parts the same rows lead to the same. On a new estimator this is `fit`.
+        """
+        if not hasattr(self, "model_"):
+            fitted: LastLayerRegressor = self.fit(X, y, sample_weight)
+            return fitted
+        self._update(X, y, sample_weight)
+        return self
+
+    # ------------------------------------------------------------------ what a kind adds
+
+    def _read_target(self, y: Any, *, reset: bool) -> Array:
+        target: Array = check_array(y, dtype=np.float64, ensure_2d=False, input_name="y")
+        if reset:
+            self.target_shape_ = target.shape[1:]
+        if target.ndim > 2 or target.shape[1:] != self.target_shape_:
+            expected = "" if reset else f" as in training, {('num_rows', *self.target_shape_)}"
+            raise ValueError(
+                f"y must be of shape (num_rows,) or (num_rows, num_targets){expected}, got "
+                f"{target.shape}"
+            )
+        return target.reshape(len(target), -1)
+
+    @property
+    def _num_targets(self) -> int:
+        return math.prod(self.target_shape_)
+
+    def _tensor(self, target: Tensor) -> Tensor:
+        return target
+
+    def _units(self, target: Tensor, weight: Tensor) -> Units:
+        return Units.fit(target, weight)
+
+    def _head(self, num_features: int, num_data: float) -> Regression:
+        return Regression(
+            num_features,
+            self._num_targets,
+            num_data=num_data,
+            bias=True,
+            prior=Prior(noise_scale=0.01),
+            dtype=torch.float32,
+        )
+
+    def _scaling(self) -> TailScaling:
+        return TailScaling(self._num_targets)
+
+    def _scores(self, predictive: Any, target: Tensor, weight: Tensor) -> dict[str, float]:
+        target = self.model_.units.restore(target)
+        share = (weight / weight.sum()).unsqueeze(-1)
+        lower, upper = predictive.interval(0.9)
+        square = (share * (target - predictive.mean).square()).sum(0)
+        spread = (share * (target - (share * target).sum(0)).square()).sum(0)
+        scores = {
+            "nll": -(share[:, 0] * predictive.log_prob(target)).sum(),
+            "rmse": square.mean().sqrt(),
+            "r2": (1 - square / spread).where(spread > 0, torch.nan).mean(),
+            "coverage_0.9": (share * ((lower <= target) & (target <= upper))).sum(0).mean(),
+        }
+        return {name: float(value) for name, value in scores.items()}
+
+    def _shaped(self, values: Tensor) -> Array:
+        """As NumPy, without the dimension of the targets if there is one."""
+        array: Array = values.numpy()
+        return array if self.target_shape_ else array[:, 0]
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = True
+        tags.target_tags.single_output = True
+        return tags
+
+
+def _draws(model: TableModel, codes: Tensor, weights: Tensor, source: torch.Generator) -> Tensor:
+    """A draw of the targets for each draw of the last layer, (num_rows, num_targets, S)."""
+    features = model.features(codes)
+    plain = model.network.head(features)
+    biased = torch.nn.functional.pad(features, (0, 1), value=1.0)
+    functions = torch.einsum("skn,tn->tks", weights, biased)
+    noise = torch.randn(functions.shape, generator=source, dtype=functions.dtype).to(functions)
+    error = functions - plain.mean.unsqueeze(-1) + plain.noise_variance.sqrt().unsqueeze(-1) * noise
+    # the factor of the variance is drawn for each row, as the components of the mixture are
+    variances = model.scaling(plain).components.variance  # (num_rows, C, num_targets)
+    chosen = torch.randint(variances.shape[1], (len(codes), len(weights)), generator=source)
+    chosen, rows = chosen.to(codes.device), torch.arange(len(codes), device=codes.device)
+    ratio = variances[rows.unsqueeze(-1), chosen].mT / plain.variance.unsqueeze(-1)
+    draws = plain.mean.unsqueeze(-1) + ratio.sqrt() * error
+    return model.units.location.unsqueeze(-1) + model.units.scale.unsqueeze(-1) * draws

@@ -1,0 +1,99 @@
+"""Every head with every option, as named constructors, and examples to feed them."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+import lastlayer as ll
+from lastlayer.covariances import COVARIANCES
+from tests.helpers.reference import randomize
+
+NUM_FEATURES, NUM_OUTPUTS, NUM_DATA = 6, 3, 40
+
+# Small enough that six features take two blocks of `Triangular`, so that rectangles are tested too.
+BLOCK = 4
+
+
+def _cases() -> dict[str, Callable[..., ll.Head]]:
+    cases: dict[str, Callable[..., ll.Head]] = {}
+    sizes = (NUM_FEATURES, NUM_OUTPUTS)
+    for covariance in COVARIANCES:
+        make: Callable[..., ll.Head]
+        noise: Any
+        for noise in ("diagonal", "dense"):
+            for row in ("identity", "noise"):
+                if (row, noise) == ("noise", "dense") and covariance != "shared":
+                    continue  # refused: it needs one S for all outputs
+                make = partial(ll.Regression, noise=noise, row_covariance=row, bias=row == "noise")
+                name = f"regression-{covariance}-{noise}-{row}"
+                cases[name] = partial(make, *sizes, num_data=NUM_DATA, covariance=covariance)
+        for bound in ("jensen", "tilted"):
+            for noise in ("diagonal", "none"):
+                make = partial(
+                    ll.DiscriminativeClassification, bound=bound, noise=noise, bias=noise == "none"
+                )
+                name = f"discriminative-{covariance}-{bound}-{noise}"
+                cases[name] = partial(make, *sizes, num_data=NUM_DATA, covariance=covariance)
+        for noise in ("diagonal", "dense"):
+            make = partial(ll.GenerativeClassification, noise=noise)
+            name = f"generative-{covariance}-{noise}"
+            cases[name] = partial(make, *sizes, num_data=NUM_DATA, covariance=covariance)
+    return cases
+
+
+CASES = _cases()
+
+# One case for every type of predictive.
+PREDICTIVES = [
+    "regression-shared-diagonal-identity",
+    "regression-shared-dense-noise",
+    "discriminative-dense-tilted-diagonal",
+    "generative-low_rank-dense",
+]
+
+
+def make_head(name: str, seed: int = 0, **factory: object) -> ll.Head:
+    """The head of a case, with every parameter and count away from its start."""
+    torch.manual_seed(seed)  # the same start in every process
+    head = CASES[name](**factory)
+    generator = torch.Generator().manual_seed(seed)
+    randomize(head, generator)
+    if isinstance(head, ll.GenerativeClassification):
+        head.observe(torch.randint(NUM_OUTPUTS, (20,), generator=generator))
+    return head
+
+
+def make_examples(
+    head: ll.Head, *batch: int, seed: int = 1, dtype: torch.dtype | None = None
+) -> tuple[Tensor, Tensor]:
+    """Features (*batch, N) and a target for them."""
+    generator = torch.Generator().manual_seed(seed)
+    dtype = torch.get_default_dtype() if dtype is None else dtype
+    features = torch.randn(*batch, NUM_FEATURES, generator=generator, dtype=torch.float64)
+    if isinstance(head, ll.Regression):
+        target = torch.randn(*batch, NUM_OUTPUTS, generator=generator, dtype=torch.float64)
+        return features.to(dtype), target.to(dtype)
+    return features.to(dtype), torch.randint(NUM_OUTPUTS, batch, generator=generator)
+
+
+def derived(predictive: Any, target: Tensor) -> dict[str, Tensor]:
+    """What a predictive computes from its tensors without drawing samples."""
+    values = {"log_prob": predictive.log_prob(target), "entropy": predictive.entropy()}
+    if hasattr(predictive, "interval"):
+        values["lower"], values["upper"] = predictive.interval(0.9)
+        values["variance"], values["covariance"] = predictive.variance, predictive.covariance
+        values["mutual_information"] = predictive.mutual_information()
+    else:
+        values["probs"], values["mode"] = predictive.probs(), predictive.mode
+    return values
+
+
+def gradients(head: torch.nn.Module) -> dict[str, Tensor]:
+    """Gradients by parameter name; every parameter must have one."""
+    found = {name: parameter.grad for name, parameter in head.named_parameters()}
+    missing = [name for name, gradient in found.items() if gradient is None]
+    assert not missing, f"no gradient for {missing}"
+    return {name: gradient.clone() for name, gradient in found.items() if gradient is not None}

@@ -1,0 +1,289 @@
+"""Frames as codes, codes as features, rows each once."""
+
+import datetime as dt
+import json
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+import torch
+
+from lastlayer.predictive import GaussianPredictive, mix
+from lastlayer.tabular.columns import Column, Columns
+from lastlayer.tabular.encoding import Encoding
+from lastlayer.tabular.model import Units
+from lastlayer.tabular.rows import Rows
+
+VALUES = {
+    "age": [30, 41, None, 25],
+    "town": ["Ulm", None, "Bonn", "Ulm"],
+    "member": [True, False, True, True],
+    "since": [dt.date(1970, 1, 3), dt.date(1970, 1, 1), None, dt.date(1970, 1, 2)],
+    "name": ["a", "b", "c", "d"],
+    "unit": ["m", "m", "m", "m"],
+    "nothing": [None, None, None, None],
+}
+NAN = np.nan
+
+
+def frames():
+    yield pytest.param(pl.DataFrame(VALUES), id="polars")
+    pandas = pd.DataFrame(VALUES)
+    pandas["since"] = pd.to_datetime(pandas["since"])
+    yield pytest.param(pandas, id="pandas")
+    yield pytest.param(pandas.astype({"town": "category"}), id="pandas-category")
+    yield pytest.param(pandas.convert_dtypes(), id="pandas-nullable")
+    objects = pandas.astype({"town": object, "age": object})
+    yield pytest.param(objects.where(objects.notna(), pd.NA), id="pandas-objects")
+
+
+@pytest.mark.parametrize("frame", list(frames()))
+def test_columns_are_numbers_dates_categories_or_of_no_use(frame):
+    columns = Columns.of(frame)
+    assert [column.kind for column in columns.columns] == [
+        *("number", "category", "number", "date", "category", "ignored", "ignored"),
+    ]
+    assert columns.columns[1].levels == ("Ulm", "Bonn")  # the most frequent first
+
+
+@pytest.mark.parametrize("frame", list(frames()))
+def test_codes_are_values_days_and_levels_with_nan_for_what_is_missing(frame):
+    codes = Columns.of(frame).codes(frame)
+    expected = [
+        [30, 0, 1, 2, 0],
+        [41, NAN, 0, 0, 1],
+        [NAN, 1, 1, NAN, 2],
+        [25, 0, 1, 1, 3],
+    ]
+    np.testing.assert_array_equal(codes, expected)
+
+
+def test_a_level_that_is_new_has_the_code_minus_one_and_is_reported():
+    columns = Columns.of(pl.DataFrame({"town": ["Ulm", "Ulm", "Bonn"]}))
+    new = pl.DataFrame({"town": ["Köln", "Bonn", None]})
+    np.testing.assert_array_equal(columns.codes(new), [[-1], [1], [NAN]])
+    assert columns.new_levels(new) == {"town": ["Köln"]}
+
+
+def test_integers_beside_missing_values_stay_the_same_categories():
+    columns = Columns([Column("size", "category", ("1", "2"))])
+    for values in ([1, 2, None], [1.0, 2.0, None], ["1", "2", None]):
+        codes = columns.codes(pl.DataFrame({"size": values}))
+        np.testing.assert_array_equal(codes, [[0], [1], [NAN]])
+
+
+def test_text_that_hardly_repeats_is_ignored_and_rare_levels_are_one():
+    texts = {"x": [f"note {at}" for at in range(100)], "y": range(100)}
+    assert Columns.of(pl.DataFrame(texts)).columns[0].kind == "ignored"
+
+    many = [f"level {at // 2:02d}" for at in range(100)]
+    column = Columns.of(pl.DataFrame({"x": many})).columns[0]
+    assert len(column.levels) == 32
+    assert "50 different values" in column.note
+
+
+@pytest.mark.parametrize("kind", [pa.int64(), pa.uint64()])
+def test_integers_too_long_for_a_float_are_the_nearest_one(kind):
+    values = [2**53 + 1, 2**62 + 1, None, 7]
+    expected = [[float(2**53)], [float(2**62)], [NAN], [7.0]]
+    arrow = pa.table({"x": pa.array(values, kind)})
+    for frame in (arrow, arrow.to_pandas(types_mapper=pd.ArrowDtype), pl.from_arrow(arrow)):
+        np.testing.assert_array_equal(Columns.of(frame).codes(frame), expected)
+
+
+@pytest.mark.parametrize("values", [[0.0, 3.5, NAN, 0.0], [0, 3, 0, 0], [False, True, False, True]])
+def test_sparse_numbers_of_pandas_are_numbers(values):
+    frame = pd.DataFrame({"x": pd.arrays.SparseArray(values)})
+    columns = Columns.of(frame)
+    assert columns.columns[0].kind == "number"
+    np.testing.assert_array_equal(columns.codes(frame)[:, 0], np.array(values, float))
+
+
+def test_sparse_texts_of_pandas_are_categories():
+    frame = pd.DataFrame({"x": pd.arrays.SparseArray(["a", "b", "a"], fill_value="a")})
+    np.testing.assert_array_equal(Columns.of(frame).codes(frame), [[0], [1], [0]])
+
+
+@pytest.mark.parametrize("kind", [list, np.array])
+def test_lists_and_arrays_are_categories(kind):
+    for values in ([[1, 2], [3], [1, 2], None], [[1, 2], [3, 4], [1, 2], None]):
+        frame = pd.DataFrame({"x": [value and kind(value) for value in values]})
+        columns = Columns.of(frame)
+        assert columns.columns[0].kind == "category"
+        np.testing.assert_array_equal(columns.codes(frame), [[0], [1], [0], [NAN]])
+
+
+EAST = dt.timezone(dt.timedelta(hours=6))
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [dt.date(1970, 1, 3), None, dt.date(1970, 1, 1)],
+        [dt.datetime(1970, 1, 3), pd.NaT, dt.date(1970, 1, 1)],
+        [dt.datetime(1970, 1, 3, 6, tzinfo=EAST), NAN, dt.datetime(1970, 1, 1, 6, tzinfo=EAST)],
+        pd.PeriodIndex(["1970-01-03", None, "1970-01-01"], freq="D"),
+    ],
+)
+def test_dates_that_are_objects_are_dates(values):
+    kind = object if isinstance(values, list) else None
+    frame = pd.DataFrame({"day": pd.Series(values, dtype=kind)})
+    columns = Columns.of(frame)
+    assert columns.columns[0].kind == "date"
+    np.testing.assert_array_equal(columns.codes(frame), [[2], [NAN], [0]])
+
+
+def test_dates_among_texts_are_texts():
+    frame = pd.DataFrame({"day": [dt.date(1970, 1, 3), "soon", "soon"]})
+    assert Columns.of(frame).columns[0].levels == ("soon", "1970-01-03")
+    columns = Columns.of(frame.assign(day=[dt.date(1970, 1, at) for at in (1, 2, 3)]))
+    with pytest.raises(ValueError, match="'day' must hold dates, as in training, got"):
+        columns.codes(frame)
+
+
+def test_a_table_without_a_useful_column_says_why():
+    with pytest.raises(ValueError, match="'unit' is always the same"):
+        Columns.of(pl.DataFrame({"unit": ["m", "m"]}))
+
+
+def test_infinity_is_refused_with_its_column():
+    with pytest.raises(ValueError, match="'x' holds infinity"):
+        Columns.of(pl.DataFrame({"x": [1.0, float("inf")]}))
+
+
+def test_a_missing_column_and_text_among_numbers_are_named():
+    columns = Columns.of(pl.DataFrame({"x": [1.0, 2.0], "z": [1, 2]}))
+    with pytest.raises(ValueError, match="lacks 'z'"):
+        columns.codes(pl.DataFrame({"x": [1.0]}))
+    with pytest.raises(ValueError, match="'x' must hold numbers, as in training, got"):
+        columns.codes(pl.DataFrame({"x": ["1", "many"], "z": [1, 2]}))
+
+
+def test_columns_survive_json():
+    columns = Columns.of(pl.DataFrame(VALUES))
+    again = Columns.from_json(json.loads(json.dumps(columns.to_json())))
+    assert again.columns == columns.columns
+
+
+# ------------------------------------------------------------------------------- encoding
+
+
+def test_numbers_are_standardised_by_weighted_moments_of_what_is_there():
+    codes = torch.tensor([[1.0], [4.0], [NAN]], dtype=torch.float64)
+    weight = torch.tensor([2.0, 1.0, 5.0], dtype=torch.float64)
+    features = Encoding.fit(codes, [0], weight)(codes)
+    known = np.array([1.0, 1.0, 4.0])
+    expected = (np.array([1.0, 4.0]) - known.mean()) / known.std()
+    torch.testing.assert_close(features[:2, 0], torch.from_numpy(expected))
+    assert features[2, 0] == 0
+    torch.testing.assert_close(features[:, 1], codes.isnan()[:, 0].double() - 5 / 8)
+
+
+def test_levels_are_centred_indicators_and_a_new_level_has_none():
+    codes = torch.tensor([[0.0], [1.0], [1.0], [2.0]], dtype=torch.float64)
+    encoding = Encoding.fit(codes, [3], torch.ones(4))
+    shares = torch.tensor([0.25, 0.5, 0.25], dtype=torch.float64)
+    torch.testing.assert_close(encoding(codes) + shares, torch.eye(3).double()[[0, 1, 1, 2]])
+    torch.testing.assert_close(
+        encoding(torch.tensor([[-1.0]]).double()) + shares, torch.zeros(1, 3).double()
+    )
+
+
+def test_a_constant_column_is_zero_whatever_its_size():
+    codes = torch.full((5, 1), 1e9 + 0.1, dtype=torch.float64)
+    torch.testing.assert_close(
+        Encoding.fit(codes, [0], torch.ones(5))(codes), torch.zeros(5, 1).double()
+    )
+
+
+@pytest.mark.parametrize("size", [1e-300, 1e-15, 1.0, 1e15, 1e300])
+def test_units_do_not_matter(size):
+    values = torch.tensor([[1.0], [4.0], [2.0]], dtype=torch.float64)
+    weight = torch.ones(3, dtype=torch.float64)
+    expected = (values - values.mean()) / values.std(correction=0)
+    torch.testing.assert_close(Encoding.fit(size * values, [0], weight)(size * values), expected)
+    units = Units.fit(size * values, weight)
+    torch.testing.assert_close(units.remove(size * values), expected)
+    torch.testing.assert_close(units.restore(expected) / size, values)
+
+
+def test_gaps_are_new_where_training_had_none():
+    codes = torch.tensor([[1.0, 0.0], [NAN, 1.0]], dtype=torch.float64)
+    encoding = Encoding.fit(codes, [0, 2], torch.ones(2))
+    gaps = torch.tensor([[NAN, 0.0], [1.0, NAN], [NAN, NAN]], dtype=torch.float64)
+    assert encoding.new_gaps(gaps).tolist() == [0, 1, 1]
+
+
+def test_weights_of_rows_are_repetitions_in_columns_too():
+    frame = pd.DataFrame({"town": list("abcccd"), "code": list("uvwxyz")})
+    weight = np.array([1.0, 3.0, 1.0, 1.0, 0.0, 0.0])
+    repeated = Columns.of(frame.iloc[[0, 1, 1, 1, 2, 3]])
+    assert Columns.of(frame, weight).columns == repeated.columns
+    assert repeated.columns[0].levels == ("b", "c", "a")
+
+
+def test_small_weights_leave_categories_as_they_are():
+    frame = pd.DataFrame({"town": [f"town {at % 8}" for at in range(300)], "x": range(300)})
+    plain = Columns.of(frame).columns
+    assert plain[0].kind == "category"
+    for weight in (1 / 300, 0.3, 1.0, 2.0):
+        assert Columns.of(frame, np.full(300, weight)).columns == plain
+
+
+def test_a_saved_encoding_needs_only_its_width():
+    codes = torch.tensor([[1.0, 0.0], [NAN, 1.0]], dtype=torch.float64)
+    encoding = Encoding.fit(codes, [0, 2], torch.ones(2))
+    other = Encoding(len(encoding.complete), encoding.width)
+    other.load_state_dict(encoding.state_dict())
+    torch.testing.assert_close(other(codes), encoding(codes))
+
+
+# ----------------------------------------------------------------------------------- rows
+
+
+def test_repetitions_and_weights_order_and_zeros_make_no_difference():
+    generator = np.random.default_rng(0)
+    codes = generator.integers(0, 3, (30, 2)).astype(float)
+    codes[codes == 2] = NAN
+    target = generator.integers(0, 2, (30, 1)).astype(float)
+    weight = generator.integers(0, 4, 30).astype(float)
+    at = generator.permutation(np.repeat(np.arange(30), weight.astype(int)))
+    for one, two in zip(
+        Rows.of(codes, target, weight), Rows.of(codes[at], target[at], None), strict=True
+    ):
+        np.testing.assert_array_equal(one, two)
+
+
+def test_rows_keep_what_they_stand_for():
+    rows = Rows.of(np.array([[1.0], [0.0], [1.0], [-0.0]]), np.array([[2.0], [3], [2], [3]]), None)
+    np.testing.assert_array_equal(rows.codes, [[0], [1]])
+    np.testing.assert_array_equal(rows.target, [[3], [2]])
+    np.testing.assert_array_equal(rows.weight, [2, 2])
+
+
+def test_no_rows_are_no_rows():
+    rows = Rows.of(np.zeros((2, 3)), np.zeros((2, 1)), np.zeros(2))
+    assert rows.codes.shape == (0, 3)
+    assert rows.weight.shape == (0,)
+
+
+# ---------------------------------------------------------------------------------- units
+
+
+def test_densities_change_with_units_as_they_must():
+    target = torch.tensor([[1.0], [3.0], [8.0]], dtype=torch.float64)
+    units = Units.fit(target, torch.tensor([1.0, 2.0, 1.0], dtype=torch.float64))
+    small = units.remove(target)
+    tensors = torch.rand(3, 3, 4, 1, dtype=torch.float64) + 0.1
+    plains: list[Any] = [GaussianPredictive(*tensors[:, :, 0]), mix(GaussianPredictive(*tensors))]
+    for plain in plains:
+        predictive = units(plain)
+        expected = plain.log_prob(small) - units.scale.log()
+        torch.testing.assert_close(predictive.log_prob(target), expected)
+        torch.testing.assert_close(units.remove(predictive.mean), plain.mean)
+        torch.testing.assert_close(
+            predictive.epistemic_variance, units.scale**2 * plain.epistemic_variance
+        )

@@ -1,0 +1,49 @@
+"""Processes that train together have the losses and the weights of one process."""
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from tests.helpers.together import CASES
+
+TIMEOUT = 120  # seconds
+
+
+def run(argument: str | Path) -> subprocess.CompletedProcess[str]:
+    """Two processes, each of which checks that it leaves the others before it ends."""
+    command = [
+        *(sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"),
+        *("--module", "tests.helpers.together", str(argument)),
+    ]
+    root = Path(__file__).parents[2]
+    return subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=TIMEOUT)
+
+
+@pytest.fixture(scope="module")
+def together(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What two processes come to, started once for all cases."""
+    file = tmp_path_factory.mktemp("together") / "results"
+    done = run(file)
+    assert done.returncode == 0, done.stderr
+    return torch.load(file, weights_only=True)
+
+
+@pytest.mark.parametrize("case", list(CASES))
+def test_two_processes_train_as_one(case: str, together: dict[str, Any]) -> None:
+    model, history = CASES[case](1)
+    state, rows = together[case]
+    assert_close(state, model.state_dict())
+    for row, expected in zip(rows, history, strict=True):
+        assert row == pytest.approx(expected, rel=1e-7, abs=1e-9)
+
+
+def test_a_process_that_fails_ends_all_and_leaves_no_thread_behind() -> None:
+    done = run("fail")
+    assert done.returncode == 1
+    assert "RuntimeError: boom" in done.stderr
+    assert "threads are left" not in done.stderr
