@@ -31,6 +31,6 @@ def test_links_lead_to_files(page: Path) -> None:
 
 
 def test_every_test_named_in_the_maths_page_exists() -> None:
-    tests = "\n".join(path.read_text() for path in (ROOT / "tests").glob("test_*.py"))
+    tests = "\n".join(path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
     for name in re.findall(r"`(test_[a-z0-9_]+)`", (ROOT / "docs" / "maths.md").read_text()):
         assert f"def {name}(" in tests, name
