@@ -3,7 +3,7 @@
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help test demo format lint bench clean
+.PHONY: help test quick demo format lint bench clean
 
 # The interpreter that makes .venv: `make test BASE_PYTHON=python3.12` takes another one.
 BASE_PYTHON ?= python3
@@ -23,10 +23,14 @@ help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1#\2/p' Makefile | awk -F'#' '{ printf "%-15s%s\n", $$1, $$2 }'
 
 # A process for each core, with one thread each: the tests' tensors are small, and threads that wait
-# for each other cost more than they do.
-test: export OMP_NUM_THREADS := 1
-test: lint ## check format, lint, types, and run the tests
-	$(PYTHON) -m pytest --numprocesses auto $(PYTEST_FLAGS)
+# for each other cost more than they do. Neighbours stay together (worksteal), and share fixtures.
+PYTEST := OMP_NUM_THREADS=1 $(PYTHON) -m pytest --numprocesses auto --dist worksteal
+
+test: lint ## check format, lint and types, and run all tests
+	$(PYTEST) $(PYTEST_FLAGS)
+
+quick: $(VENV)/installed ## run the fast tests only, without the checks of format, lint and types
+	$(PYTEST) -m "not slow" $(PYTEST_FLAGS)
 
 demo: $(VENV)/installed ## train on an embedded table, evaluate, write a report
 	$(PYTHON) -m lastlayer demo
