@@ -71,6 +71,7 @@ def loss_and_gradients(
 
 
 # Tilted without label noise is left out: seconds to trace, and no operation of its own.
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in CASES if not name.endswith("tilted-none")])
 @pytest.mark.usefixtures("_fresh_compiler")
 def test_compiled_loss_and_its_gradients_equal_eager(name: str) -> None:
@@ -94,6 +95,7 @@ def test_compiled_predictive_equals_eager(name: str) -> None:
 # is already compared under aot_eager. Without label noise the variance of the logits
 # is a bare matrix product, which inductor fuses into the sum that follows, and it then forgets
 # the sum's `alpha` (torch 2.13); the generative case has the most operations.
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     ["discriminative-diagonal-jensen-none", "generative-low_rank-dense"],
@@ -110,6 +112,7 @@ def test_inductor_equals_eager_in_both_calls(name: str) -> None:
         assert_same_predictive(compiled(features), head(features))
 
 
+@pytest.mark.slow
 @every_predictive
 @pytest.mark.usefixtures("_fresh_compiler")
 def test_what_a_predictive_computes_is_the_same_inside_a_compiled_graph(name: str) -> None:
@@ -124,6 +127,7 @@ def test_what_a_predictive_computes_is_the_same_inside_a_compiled_graph(name: st
         assert_close(compiled(features, target), call(features, target))
 
 
+@pytest.mark.slow
 @every_prediction
 def test_exported_prediction_equals_eager_at_other_batch_sizes(name: str) -> None:
     head = make_head(name)
@@ -133,6 +137,7 @@ def test_exported_prediction_equals_eager_at_other_batch_sizes(name: str) -> Non
         assert_same_predictive(exported.module()(features), head(features))
 
 
+@pytest.mark.slow
 @every_predictive
 def test_a_saved_export_predicts_the_same_when_loaded(name: str) -> None:
     head = make_head(name)
@@ -155,6 +160,7 @@ class _Deployed(nn.Module):
         return derived(self.head(features), target)
 
 
+@pytest.mark.slow
 @every_predictive
 def test_what_a_predictive_computes_can_be_exported(name: str) -> None:
     module = _Deployed(make_head(name))

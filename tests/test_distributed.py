@@ -139,6 +139,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str, st
     return torch.load(f"{folder}/results", weights_only=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
 @pytest.mark.parametrize(
     ("objective", "name"),

@@ -465,6 +465,7 @@ def test_batch_norm_sees_all_draws_together_if_they_are_local_and_each_if_not() 
 # ------------------------------------------------------------------------------- deployment
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "sampling"),
     [("regression", "local"), ("generative", "weights")],

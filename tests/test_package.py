@@ -60,12 +60,14 @@ def test_every_public_name_is_there_and_nothing_else() -> None:
     assert names == {module: set(names) for module, names in ll._NAMES_OF.items()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", ["import lastlayer.posttraining", "import lastlayer.training"])
 def test_functions_are_not_hidden_by_modules(first: str) -> None:
     program = f"{first}; import lastlayer as ll; print(callable(ll.posttrain), callable(ll.fit))"
     assert output_of(program).split() == ["True", "True"]
 
 
+@pytest.mark.slow
 def test_modules_are_attributes_too() -> None:
     program = "import lastlayer as ll; print(ll.sklearn.__name__, ll.predictive.mix.__name__)"
     assert output_of(program).split() == ["lastlayer.sklearn", "mix"]

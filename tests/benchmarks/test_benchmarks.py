@@ -16,6 +16,7 @@ def _single_precision() -> None:
     torch.set_default_dtype(torch.float32)
 
 
+@pytest.mark.slow
 def test_head_benchmark_measures_every_section(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -71,6 +72,7 @@ def test_estimator_benchmark_measures_all_alike(
         assert row["crps"] < row["rmse"] < 70
 
 
+@pytest.mark.slow
 def test_wide_resnet_28_10_takes_a_step_with_a_head() -> None:
     backbone = WideResNet(28, 10)
     assert sum(parameter.numel() for parameter in backbone.parameters()) > 36_000_000
@@ -82,6 +84,7 @@ def test_wide_resnet_28_10_takes_a_step_with_a_head() -> None:
     assert all(gradient is not None and gradient.isfinite().all() for gradient in gradients)
 
 
+@pytest.mark.slow
 def test_softmax_benchmark_ranks_the_quadrature_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

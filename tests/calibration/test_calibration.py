@@ -78,6 +78,7 @@ def test_scaled_probabilities_are_those_at_the_temperature(kind, generator):
     assert_close(scaled.probs(), tempered_probs(predictive, 1.7))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_fitted_temperature_is_where_the_likelihood_is_flat_and_largest(kind, generator):
     predictive = make_classifier(kind, generator)

@@ -29,6 +29,7 @@ def recorded() -> dict[str, Any]:
     return sections
 
 
+@pytest.mark.slow
 def test_example_draws_and_measures_everything(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

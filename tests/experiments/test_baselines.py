@@ -101,6 +101,7 @@ def test_the_authors_package_has_the_loss_and_the_predictive_of_vbll(split):
     assert_close(theirs(inputs).log_prob(target), ours(inputs).log_prob(target))
 
 
+@pytest.mark.slow
 def test_the_authors_package_trains_in_batches_of_seeds_as_one_by_one(split):
     train, validation, test = ((x, -y) for x, y in (split.train, split.validation, split.test))
     other = Split(1, train, validation, test)

@@ -114,6 +114,7 @@ def test_a_line_cut_short_is_skipped_and_does_not_spoil_the_next(tmp_path):
 # --------------------------------------------------------------------------- every method runs
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", list(METHODS))
 def test_every_method_trains_tests_and_records(method, tmp_path):
     (job,) = uci.plan(["yacht"], [method], 2, tmp_path, epochs=3)
@@ -263,6 +264,7 @@ def test_missing_data_says_how_to_get_them(tmp_path, monkeypatch, command):
     assert "python -m experiments download" in text
 
 
+@pytest.mark.slow
 def test_the_command_runs_jobs_on_two_processes_and_then_has_nothing_to_do(tmp_path):
     arguments = ["uci", "--datasets", "wine,yacht", "--methods", "vbll", "--seeds", 1]
     arguments += ["--epochs", 2, "--workers", 2, "--results", tmp_path]
@@ -300,6 +302,7 @@ def test_the_time_left_is_expected_by_records_and_then_measured(tmp_path, monkey
     assert not left(130.0, expected=9.0, share=1, since=130.0)
 
 
+@pytest.mark.slow
 def test_the_same_jobs_run_on_a_ray_cluster_of_two_workers(tmp_path):
     pytest.importorskip("ray")
     planned = uci.plan(["wine", "yacht"], ["vbll"], 1, tmp_path, epochs=2)

@@ -128,6 +128,7 @@ def small_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         np.savetxt(folder / f"{name}.csv", table, delimiter=",", header="a,b,c,y")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small_data")
 def test_strong_regularisers_bring_noise_and_covariance_to_their_targets(tmp_path: Path):
     config = hyperparameters.Config(

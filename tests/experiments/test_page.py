@@ -315,6 +315,7 @@ def test_every_row_of_every_table_has_all_columns(tmp_path: Path) -> None:
         assert set(lines[1]) <= set("|:- ")
 
 
+@pytest.mark.slow
 def test_the_page_is_the_same_when_written_again(tmp_path: Path) -> None:
     for method in ("vbll", "swag", "unknown"):
         add(tmp_path, method, "boston", [1.0, 2.0])
@@ -399,6 +400,7 @@ def test_adjusting_for_harder_splits_finds_the_mean_of_all_and_knows_how_well():
     assert np.var(scores) == pytest.approx(1.1, abs=4 * 1.1 * (2 / 400) ** 0.5)
 
 
+@pytest.mark.slow
 def test_the_page_adjusts_vbll_for_the_luck_of_its_splits(tmp_path: Path) -> None:
     here = [3.0, 3.4, 3.0, 3.4]
     write_splits(tmp_path, {"wine": [*here, 2.0, 2.4], "yacht": [1.0, 2.0] * 3}, num_seeds=4)

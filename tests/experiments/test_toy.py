@@ -45,6 +45,7 @@ def test_variational_features_without_variance_and_divergence_are_the_plain_netw
     assert numbers["epistemic stddev solved, |x| < 1, features alone"] < 1e-9
 
 
+@pytest.mark.slow
 def test_moons_are_told_apart_and_far_points_are_unlikely(tmp_path: Path):
     numbers = run_moons(tmp_path / "moons.png", 5, Moons())
     assert size_of_png(tmp_path / "moons.png") == (900, 675)
@@ -55,6 +56,7 @@ def test_moons_are_told_apart_and_far_points_are_unlikely(tmp_path: Path):
     assert numbers["mean log-density of test points"] > far + 10
 
 
+@pytest.mark.slow
 def test_command_prints_where_the_figures_are(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     folder = tmp_path / "new" / "folder"
     main(["--output", str(folder), "--epochs-scale", "0.002"])

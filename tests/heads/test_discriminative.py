@@ -122,6 +122,7 @@ def test_discriminative_predictive_agrees_with_sampled_weights(
         torch.testing.assert_close(first, predictive.probs(num_samples=7, generator=again))
 
 
+@pytest.mark.slow
 def test_sampled_logits_have_the_moments_of_the_posterior(generator: torch.Generator) -> None:
     features, _ = data(generator, 3)
     head = discriminative(generator, bias=True, covariance="kronecker")

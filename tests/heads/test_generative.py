@@ -207,6 +207,7 @@ def test_edited_counts_may_be_whole_numbers() -> None:
     assert head.concentration.tolist() == [90.5, 5.5, 5.0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("noise", ["diagonal", "dense"])
 def test_sampled_class_densities_average_to_the_predictive(
     noise: str, generator: torch.Generator
@@ -219,6 +220,7 @@ def test_sampled_class_densities_average_to_the_predictive(
         assert_within_standard_errors(head(features).log_joint.exp(), mean, error)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("noise", ["diagonal", "dense"])
 @pytest.mark.parametrize("covariance", ["diagonal", "low_rank"])
 def test_generative_mutual_information_agrees_with_sampled_means(

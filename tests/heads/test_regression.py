@@ -311,6 +311,7 @@ def test_forgetting_discounts_old_data_and_returns_to_the_prior(generator: torch
     torch.testing.assert_close(forgetful.mean, torch.zeros(1, N))
 
 
+@pytest.mark.slow
 def test_sampled_functions_have_the_mean_and_covariance_of_the_posterior(
     generator: torch.Generator,
 ) -> None:

@@ -600,6 +600,7 @@ def evaluate_part(rank: int, store: str, models: list[Lookup], data: list[Any], 
     dist.destroy_process_group()
 
 
+@pytest.mark.slow
 def test_two_processes_get_the_metrics_of_all_data(tmp_path: Any, generator: torch.Generator):
     models: list[Lookup] = [Lookup(gaussian((41, 2), generator))]
     models += [Lookup(classes((41, 3), generator))]

@@ -440,6 +440,7 @@ def reduce_parts(rank: int, folder: str) -> None:
     dist.destroy_process_group()
 
 
+@pytest.mark.slow
 def test_processes_that_share_the_data_end_with_the_density_of_all(tmp_path: Path):
     processes = spawn(reduce_parts, args=(str(tmp_path),), nprocs=2, join=False)
     deadline = time.monotonic() + 60

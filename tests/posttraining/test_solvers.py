@@ -49,6 +49,7 @@ def optimum(head: ll.Head, *data: Tensor, steps: int = 600) -> float:
     return head(*data).item()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("covariance", COVARIANCES)
 @pytest.mark.parametrize("bound", ["jensen", "tilted"])
 def test_twenty_passes_come_within_a_thousandth_of_the_optimum(

@@ -398,6 +398,7 @@ def quantities(predictive: Any) -> list[Tensor]:
     return [predictive.covariance, predictive.mutual_information(), predictive.sample((0,))]
 
 
+@pytest.mark.slow
 @ALL
 def test_what_a_mixture_computes_is_the_same_compiled_and_mapped(
     make: Make, generator: torch.Generator

@@ -149,6 +149,7 @@ def test_sampled_labels_have_the_probabilities(
     assert predictive.sample((2, 3)).shape == (2, 3, B)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("noise", [0.0, 0.3])
 def test_discriminative_mutual_information_agrees_with_nested_sampling(
     discriminative: ll.DiscriminativePredictive, noise: float, generator: torch.Generator

@@ -141,6 +141,7 @@ def test_training_says_what_it_found_and_how_good_it_is(folder, tmp_path, capsys
         assert part in " ".join(shown.split())
 
 
+@pytest.mark.slow
 def test_a_last_layer_of_classes_is_not_asked_of_numbers_in_silence(folder, tmp_path, capsys):
     command = ["fit", str(folder / "train.csv"), "--target", "price", "--head", "generative"]
     assert run([*command, "--model", str(tmp_path / "model"), *QUICK[:-1]]) == 0
@@ -173,6 +174,7 @@ def test_the_task_follows_from_the_target(values, task):
     assert infer_task(pa.chunked_array([values]))[0] == task
 
 
+@pytest.mark.slow
 def test_a_report_and_an_onnx_file_are_written(folder, tmp_path, capsys):
     model, table = str(folder / "model"), str(folder / "train.csv")
     assert run(["report", model, table, "-o", str(tmp_path / "report.html")]) == 0
@@ -398,6 +400,7 @@ def test_no_rows_are_no_predictions(folder, tmp_path, capsys):
     assert listing(tmp_path) == ["new.csv"]
 
 
+@pytest.mark.slow
 def test_names_with_brackets_are_shown_as_they_are(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     frame = houses(40).drop(columns="cheap").rename(columns={"price": "price [eur]"})
@@ -444,6 +447,7 @@ def test_every_kind_of_column_is_read_again_as_it_was(tmp_path, capsys):
     assert json.loads(capsys.readouterr().out)["rows"] == 60
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("values", "classes"),
     [
@@ -469,6 +473,7 @@ def test_classes_are_the_same_in_training_and_after(tmp_path, capsys, values, cl
     assert "have no known" not in page.read_text()
 
 
+@pytest.mark.slow
 def test_many_numbered_classes_are_listed_as_one_counts(tmp_path):
     frame = pd.DataFrame({"size": np.linspace(0, 1, 96), "floor": np.arange(96) // 8})
     table, model, to = (str(tmp_path / name) for name in ("train.csv", "model", "out.csv"))
@@ -507,6 +512,7 @@ def test_numbers_with_signs_are_not_taken_for_classes(tmp_path, capsys):
     assert "--task classification" in message
 
 
+@pytest.mark.slow
 def test_labels_of_rows_are_not_learnt_from(tmp_path, capsys):
     table, model = str(tmp_path / "train.csv"), str(tmp_path / "model")
     houses(40).drop(columns="cheap").to_csv(table)
@@ -556,6 +562,7 @@ def test_dates_and_lists_are_no_targets(tmp_path, capsys):
     )
 
 
+@pytest.mark.slow
 def test_decimal_classes_are_the_same_in_csv(tmp_path, capsys):
     price = [Decimal("0.00"), Decimal("1.50")] * 20
     table = pa.table({"a": list(range(40)), "price": pa.array(price, pa.decimal128(10, 2))})
@@ -591,6 +598,7 @@ def test_inputs_beside_predictions_all_stay():
     ]
 
 
+@pytest.mark.slow
 def test_rare_levels_are_not_called_new(tmp_path, capsys):
     streets = [f"s{at}" for at in range(40)] * 2 + ["s0", "s1"]
     table, model = str(tmp_path / "train.csv"), str(tmp_path / "model")
@@ -600,6 +608,7 @@ def test_rare_levels_are_not_called_new(tmp_path, capsys):
     assert "street has values that were not in training, or rare there: " in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_gaps_are_not_called_unusual_where_nothing_is(tmp_path, capsys):
     table, model = tmp_path / "train.csv", str(tmp_path / "model")
     frame = houses(40).dropna()[["size", "price"]]
@@ -636,6 +645,7 @@ def test_small_and_ragged_files_are_told(tmp_path, capsys):
     assert TableFile(path).read()["a"].to_pylist() == [1.5, None, None]
 
 
+@pytest.mark.slow
 def test_long_integers_of_parquet_are_the_nearest_numbers(tmp_path, capsys):
     at = np.arange(40)
     whole = {"id": 2**53 + 1 + at**2, "count": np.full(40, 2**53 + 1), "y": 2**60 + 2**55 * at + 1}
@@ -705,6 +715,7 @@ def test_infinity_is_refused(folder, tmp_path, capsys):
     assert "'size' holds infinity" in failed(capsys, "predict", str(folder / "model"), table)
 
 
+@pytest.mark.slow
 def test_a_target_that_is_infinite_is_missing_everywhere(folder, tmp_path, capsys):
     frame = houses().drop(columns="cheap")
     frame.loc[5, "price"] = np.inf
@@ -821,6 +832,7 @@ def test_a_file_that_may_not_be_so_large_says_what_to_do(folder, tmp_path, capsy
     assert listing(tmp_path) == []
 
 
+@pytest.mark.slow
 def test_a_full_disk_leaves_the_older_model(folder, tmp_path, capsys, monkeypatch):
     train, model = str(folder / "train.csv"), tmp_path / "model"
     shutil.copytree(folder / "model", model)

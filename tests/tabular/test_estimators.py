@@ -31,6 +31,7 @@ ESTIMATORS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
 @parametrize_with_checks(ESTIMATORS)
 def test_scikit_learn_agrees(estimator, check):
@@ -150,6 +151,7 @@ def test_several_targets_are_predicted_together(regression):
         model.partial_fit(X, y)
 
 
+@pytest.mark.slow
 def test_early_stopping_tries_lengths_and_takes_the_best(regression):
     quick = QUICK | {"early_stopping": True, "max_epochs": 128}
     model = LastLayerRegressor(**quick).fit(*regression)
@@ -186,6 +188,7 @@ def test_parts_are_held_out_until_there_are_enough_rows(regression, monkeypatch,
     assert seen == [held_out]
 
 
+@pytest.mark.slow
 def test_no_hidden_layer_is_linear_regression():
     generator = np.random.default_rng(0)
     X = generator.standard_normal((200, 3))
@@ -258,6 +261,7 @@ def test_settings_that_cannot_be_say_what_should_be(regression, options, message
         LastLayerRegressor(**QUICKEST | options).fit(*regression)
 
 
+@pytest.mark.slow
 def test_a_generative_last_layer_learns_from_more_rows(classification):
     X, y = classification
     first = LastLayerClassifier("generative", **QUICK).fit(X[:120], y[:120])
@@ -307,6 +311,7 @@ def table(rows=150):
     return {"town": town.tolist(), "size": size, "id": [f"no {at}" for at in range(rows)]}, price
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("frame", [pd.DataFrame, pl.DataFrame])
 def test_frames_with_categories_and_missing_values_need_no_preparation(frame):
     values, price = table()
@@ -343,6 +348,7 @@ def test_arrays_cannot_replace_a_frame_with_categories():
 # ------------------------------------------------------------------------------ composition
 
 
+@pytest.mark.slow
 def test_they_work_in_pipelines_searches_and_cross_validation(regression):
     X, y = regression
     pipeline = make_pipeline(PolynomialFeatures(2), LastLayerRegressor(**QUICK))
@@ -366,6 +372,7 @@ def test_mapie_makes_their_intervals_and_sets_conformal(regression, classificati
     assert sets.predict_set(X)[1].shape == (240, 3, 1)
 
 
+@pytest.mark.slow
 def test_an_integer_seed_makes_fits_the_same_and_the_caller_keeps_random_numbers(regression):
     X, y = regression
     torch.manual_seed(3)

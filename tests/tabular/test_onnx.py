@@ -134,6 +134,7 @@ def metadata(path: Path) -> dict[str, Any]:
 # ------------------------------------------------------------------------------------ files
 
 
+@pytest.mark.slow
 def test_one_file_predicts_as_the_estimator_for_any_number_of_rows(exported):
     estimator, file = exported
     level = metadata(file.path).get("interval_level", 0.9)
@@ -280,6 +281,7 @@ def test_a_folder_that_cannot_be_written_is_named(priced, tmp_path, monkeypatch)
         export_onnx(priced[0], tmp_path / "model.onnx")
 
 
+@pytest.mark.slow
 def test_a_missing_library_names_the_extra():
     code = (
         "import sys; sys.modules['onnxruntime'] = None\n"

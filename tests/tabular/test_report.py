@@ -510,6 +510,7 @@ def test_the_slope_of_shuffling_a_linear_function_is_how_far_it_moves():
         assert found[at] == pytest.approx(moved, abs=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("undrawn")
 @pytest.mark.parametrize("target", ["y", "high"])
 def test_of_very_many_columns_those_that_move_predictions_are_shuffled(

@@ -121,6 +121,7 @@ def test_many_models_go_on_too(optimizer: Any, tmp_path: Path) -> None:
     assert resumed == histories
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork and SIGKILL")
 def test_a_run_killed_at_twenty_random_points_ends_the_same(tmp_path: Path) -> None:
     def run(path: Path | None) -> tuple[dict[str, Any], ll.History]:

@@ -64,6 +64,7 @@ def test_every_part_is_held_out_once_and_what_is_left_over_never() -> None:
     assert again == folds[1].held_out[0].tolist() != other
 
 
+@pytest.mark.slow
 def test_each_step_is_what_fit_and_calibration_would_do() -> None:
     data = [line(0), line(1)]
     found = ll.crossfit_many(
@@ -217,6 +218,7 @@ def test_examples_without_weight_do_not_matter(shape: tuple[int, ...]) -> None:
     assert_close(other.model(x).mean, clean.model(x).mean)
 
 
+@pytest.mark.slow
 def test_what_fails_is_not_chosen_and_spoils_nothing_else() -> None:
     x, y = line(0)
     options = OPTIONS | {"epochs": 200, "shortest": 100, "weight_decays": (3.0, 1e6)}

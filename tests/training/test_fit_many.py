@@ -61,6 +61,7 @@ def compare(
     return actual
 
 
+@pytest.mark.slow
 def test_each_model_has_its_own_weights_data_order_and_end() -> None:
     train, validation = splits(curve())
     histories = compare(
@@ -99,6 +100,7 @@ def test_an_optimizer_to_which_shapes_matter_is_told_of_the_stack() -> None:
     compare(models, train, epochs=5, batch_size=8, learning_rate=0.03, optimizer=soap)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("schedule", ["constant", "cosine"])
 def test_each_model_is_retrained_for_its_own_number_of_epochs(schedule: str) -> None:
     train, validation = splits(curve())
@@ -116,6 +118,7 @@ def test_each_model_is_retrained_for_its_own_number_of_epochs(schedule: str) -> 
     assert len({len(history) for history in histories}) > 1, "the numbers must differ"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("generative", [False, True])
 def test_classifiers_train_together_on_one_data_set(generative: bool) -> None:
     models = [classification(seed, generative=generative) for seed in range(COUNT)]
@@ -213,6 +216,7 @@ def test_wrong_arguments_are_explained(
         ll.fit_many(*arguments, **{"progress": False, **options})
 
 
+@pytest.mark.slow
 def test_traces_are_kept_for_models_alike_and_change_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

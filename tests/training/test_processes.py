@@ -33,6 +33,7 @@ def together(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return torch.load(file, weights_only=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", list(CASES))
 def test_two_processes_train_as_one(case: str, together: dict[str, Any]) -> None:
     model, history = CASES[case](1)
@@ -42,6 +43,7 @@ def test_two_processes_train_as_one(case: str, together: dict[str, Any]) -> None
         assert row == pytest.approx(expected, rel=1e-7, abs=1e-9)
 
 
+@pytest.mark.slow
 def test_a_process_that_fails_ends_all_and_leaves_no_thread_behind() -> None:
     done = run("fail")
     assert done.returncode == 1
