@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ._checks import check_number, check_positive
+from .functional import inverse_wishart_exponent
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,7 @@ class Prior:
             kl_weight = weight_variance * num_data * weight_strength / num_outputs
         return cls(
             variance=weight_variance,
-            noise_dof=noise_precision * noise_strength - dimension - 1,
+            noise_dof=noise_precision * noise_strength - inverse_wishart_exponent(0, dimension),
             noise_scale=noise_strength,
             kl_weight=kl_weight,
         )

@@ -11,7 +11,12 @@ from .densities import (
     class_log_density,
     gaussian_log_densities,
 )
-from .gaussian import expected_gaussian_log_density, gaussian_kl, inverse_wishart_log_density
+from .gaussian import (
+    expected_gaussian_log_density,
+    gaussian_kl,
+    inverse_wishart_exponent,
+    inverse_wishart_log_density,
+)
 from .numerics import LOG_2PI, at_least_float32, full_precision, squared_sum, widest
 from .softmax import (
     expected_entropy_of_softmax,
@@ -34,6 +39,7 @@ __all__ = [
     "gaussian_kl",
     "gaussian_log_densities",
     "generative_bound",
+    "inverse_wishart_exponent",
     "inverse_wishart_log_density",
     "jensen_bound",
     "squared_sum",

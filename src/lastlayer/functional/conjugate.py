@@ -7,6 +7,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from .gaussian import inverse_wishart_exponent
+
 
 class RegressionStatistics(NamedTuple):
     """What an exact regression needs of the data, with the residuals e = y − W₀φ for targets."""
@@ -133,11 +135,10 @@ def _class_means(total: Tensor, counts: Tensor) -> Tensor:
 
 def inverse_wishart_mode(scatter: Tensor, counts: Tensor, dof: float, scale: float) -> Tensor:
     """(M + scatter) / (T + ν + N + 1) with M = mI, (N, N), for T () or per row (N,)."""
-    size = scatter.shape[-1]
-    strength = counts + dof + size + 1
-    if bool((strength <= 0).any()):
+    exponent = counts + inverse_wishart_exponent(dof, scatter.shape[-1])
+    if bool((exponent <= 0).any()):
         raise ValueError(
             f"prior.noise_dof={dof} leaves no weight for the noise estimate; with this data it "
-            f"must exceed {-float(counts.min()) - size - 1}"
+            f"must exceed {dof - float(exponent.min())}"
         )
-    return (scatter + scale * eye_like(scatter)) / strength.unsqueeze(-1)
+    return (scatter + scale * eye_like(scatter)) / exponent.unsqueeze(-1)

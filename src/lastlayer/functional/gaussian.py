@@ -50,6 +50,23 @@ def gaussian_kl(
     return torch.add(constant, total, alpha=0.5 / prior_variance)
 
 
+def inverse_wishart_exponent(dof: float, dimension: int) -> float:
+    r"""Power of the determinant in the inverse-Wishart density, ν + N + 1 (paper, appendix B).
+
+    $$p(\Sigma) \propto |\Sigma|^{-(\nu+N+1)/2}\exp(-\tfrac12\operatorname{tr}M\Sigma^{-1})$$
+
+    The mode is M / (ν + N + 1), so the exponent counts like that many observations.
+
+    Args:
+        dof: ν.
+        dimension: N, of Σ.
+
+    Returns:
+        The exponent; a proper prior has ν > N − 1, which is not required.
+    """
+    return dof + dimension + 1
+
+
 def inverse_wishart_log_density(
     log_precision_scale: Tensor, precision_trace: Tensor, dof: float, scale: float
 ) -> Tensor:
@@ -66,7 +83,6 @@ def inverse_wishart_log_density(
     Returns:
         A scalar.
     """
-    dimension = log_precision_scale.shape[-1]
-    strength = dof + dimension + 1
+    exponent = inverse_wishart_exponent(dof, log_precision_scale.shape[-1])
     half_logdet = at_least_float32(log_precision_scale).sum()
-    return torch.sub(strength * half_logdet, precision_trace, alpha=0.5 * scale)
+    return torch.sub(exponent * half_logdet, precision_trace, alpha=0.5 * scale)

@@ -8,7 +8,12 @@ from torch import Tensor, nn
 
 from .._checks import check_choice, check_count, check_labels, check_weight
 from ..covariances import CovarianceLike
-from ..functional import at_least_float32, jensen_bound, tilted_bound
+from ..functional import (
+    at_least_float32,
+    inverse_wishart_exponent,
+    jensen_bound,
+    tilted_bound,
+)
 from ..noise import DiagonalNoise
 from ..predictive import DiscriminativePredictive
 from ..priors import Prior
@@ -73,7 +78,8 @@ class DiscriminativeClassification(Head):
         """Start anew, the label noise at the mode of its prior but no more than one."""
         super().reset_parameters()
         if self.noise is not None:
-            mode = self.prior.noise_scale / max(self.prior.noise_dof + self.num_outputs + 1, 1.0)
+            exponent = inverse_wishart_exponent(self.prior.noise_dof, self.num_outputs)
+            mode = self.prior.noise_scale / max(exponent, 1.0)
             self.noise.set_isotropic(min(mode, 1.0))
 
     def predict(self, features: Tensor) -> DiscriminativePredictive:

@@ -20,7 +20,7 @@ from .._checks import (
 )
 from .._data import Data
 from .._streaming import predictions
-from ..functional import at_least_float32
+from ..functional import at_least_float32, inverse_wishart_exponent
 from ..heads import GenerativeClassification, Head, Regression
 from ..priors import Prior
 from .gaussians import Gaussians, map_mean, outer
@@ -91,10 +91,10 @@ class FeatureDensity(nn.Module):
         self.dense = covariance == "dense"
         self.prior = Prior() if prior is None else prior
         self.normalized = normalized
-        self._strength = self.prior.noise_dof + num_features + 1
-        if self._strength <= 0:
+        self._exponent = inverse_wishart_exponent(self.prior.noise_dof, num_features)
+        if self._exponent <= 0:
             raise ValueError(
-                f"prior.noise_dof + num_features + 1 must be above zero, got {self._strength}; "
+                f"prior.noise_dof + num_features + 1 must be above zero, got {self._exponent}; "
                 "raise noise_dof"
             )
         shape = (num_classes, num_features)
@@ -277,7 +277,7 @@ class FeatureDensity(nn.Module):
         identity = ones.diag() if self.dense else ones
 
         def covariance(scatter: Tensor, counts: Tensor) -> Tensor:
-            denominator = (counts + self._strength).reshape(-1, *[1] * (scatter.ndim - 1))
+            denominator = (counts + self._exponent).reshape(-1, *[1] * (scatter.ndim - 1))
             return (prior.noise_scale * identity + scatter) / denominator
 
         pooled = covariance(self.scatter.sum(0, keepdim=True), total)  # Σ, (1, …)

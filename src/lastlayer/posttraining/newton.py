@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..covariances import Covariance
+from ..functional import inverse_wishart_exponent
 from ..functional.conjugate import eye_like
 from ..heads import DiscriminativeClassification
 from ..heads.discriminative import BOUNDS
@@ -258,9 +259,9 @@ def _move(
     if head.noise is not None:
         prior, slope = head.prior, here.noise_slope
         # least ½(cσ² + a log σ² + m/σ²), a convex function of log σ
-        strength = prior.noise_dof + head.num_outputs + 1
-        root = (strength**2 + 4 * slope * prior.noise_scale).sqrt()
-        variance = 2 * prior.noise_scale / (strength + root).clamp_min(1e-30)
+        exponent = inverse_wishart_exponent(prior.noise_dof, head.num_outputs)
+        root = (exponent**2 + 4 * slope * prior.noise_scale).sqrt()
+        variance = 2 * prior.noise_scale / (exponent + root).clamp_min(1e-30)
         parameter = head.noise.negative_log_stddev
         parameter.lerp_(-0.5 * variance.log().to(parameter.dtype), length)
     if precision is None:
