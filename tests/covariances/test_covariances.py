@@ -11,6 +11,7 @@ import lastlayer as ll
 from lastlayer.covariances import COVARIANCES, make_covariance
 from lastlayer.covariances._triangular import Triangular
 from tests.helpers.conformance import CHECKS
+from tests.helpers.memory import largest_tensor
 from tests.helpers.reference import dense_covariance, randomize
 
 
@@ -59,6 +60,47 @@ MAKES: dict[str, Callable[[int, int], ll.Covariance]] = {
 @pytest.mark.parametrize("name", MAKES)
 def test_conformance(name: str, check: Callable[..., None], generator: torch.Generator) -> None:
     check(MAKES[name], generator)
+
+
+@pytest.mark.parametrize(("num_points", "num_features"), [(64, 1000), (2000, 64)])
+@pytest.mark.parametrize("name", COVARIANCES)
+def test_pairs_never_take_the_square_of_the_features_per_point(
+    name: str, num_points: int, num_features: int
+) -> None:
+    covariance = COVARIANCES[name](2, num_features, dtype=torch.float32)
+    covariance.set_isotropic(1.0)
+    left, right = (torch.ones(num_points, num_features, dtype=torch.float32) for _ in range(2))
+    block = Triangular.BLOCK * num_features  # of rows of the triangular factors
+    bound = 2 * max(num_points * num_features, num_points**2, block)
+    assert largest_tensor(lambda: covariance.bilinear(left, right)) <= bound
+
+
+def test_a_covariance_of_a_users_own_is_recovered_in_parts(
+    monkeypatch: pytest.MonkeyPatch, generator: torch.Generator
+) -> None:
+    covariance = Equicorrelated(3, 10)
+    randomize(covariance, generator)
+    whole = covariance.dense()
+    monkeypatch.setattr("lastlayer.covariances._base.MOST_NUMBERS", 310)
+    torch.testing.assert_close(covariance.dense(), whole)
+    assert largest_tensor(covariance.dense) <= 310
+
+
+@pytest.mark.parametrize("name", MAKES)
+def test_autocast_rounds_pairs_no_more_than_half_precision_does(
+    name: str, generator: torch.Generator
+) -> None:
+    covariance = MAKES[name](3, 5).float()
+    covariance.set_isotropic(0.3)
+    randomize(covariance, generator)
+    features = torch.randn(4, 5, generator=generator).float()
+    with torch.no_grad():
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            pairs = covariance.bilinear(features, features)
+        exact = covariance.bilinear(features, features)
+    assert pairs.dtype == torch.float32
+    tolerance = 12 * torch.finfo(torch.bfloat16).eps / 2 * float(exact.abs().max())
+    torch.testing.assert_close(pairs, exact, rtol=0, atol=tolerance)
 
 
 @pytest.mark.parametrize("size", [1, 5, 128, 130, 300])

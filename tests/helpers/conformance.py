@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 from torch.distributions import MultivariateNormal
+from torch.func import functional_call
 
 from lastlayer import Covariance
 from tests.helpers.reference import (
@@ -50,6 +51,82 @@ def matrix_products_agree_with_the_quadratic(make: Make, generator: torch.Genera
     torch.testing.assert_close(covariance.trace(), diagonal.sum(-1))
     torch.testing.assert_close(covariance.logdet(), torch.logdet(matrices))
     torch.testing.assert_close(covariance.precision(), torch.linalg.inv(matrices))
+
+
+def bilinear_is_that_of_the_covariance(make: Make, generator: torch.Generator) -> None:
+    covariance = made(make, generator)
+    matrices = dense_covariance(covariance)
+    left = torch.randn(2, 1, 7, N, generator=generator)
+    right = torch.randn(3, 4, N, generator=generator)
+    expected = torch.einsum("auqi,kij,bpj->abkqp", left, matrices, right)
+    torch.testing.assert_close(covariance.bilinear(left, right), expected)
+    alone = covariance.bilinear(left[0, 0], right[1])
+    torch.testing.assert_close(alone, expected[0, 1])
+    eye = torch.eye(N)
+    torch.testing.assert_close(covariance.bilinear(eye, eye), matrices)
+    pairs = covariance.bilinear(left, left)
+    torch.testing.assert_close(pairs, pairs.mT)
+    squares = pairs.diagonal(dim1=-2, dim2=-1).mT
+    torch.testing.assert_close(squares, covariance.quadratic(left))
+    assert covariance.bilinear(left[..., :0, :], right).shape == (2, 3, K, 0, 4)
+    assert covariance.bilinear(left[:0], right).shape == (0, 3, K, 7, 4)
+
+
+def root_products_multiply_to_the_bilinear(make: Make, generator: torch.Generator) -> None:
+    covariance = made(make, generator)
+    features = torch.randn(2, 7, N, generator=generator)
+    roots = covariance.root_products(features)
+    assert roots.shape[:-1] == (2, 7, K)
+    torch.testing.assert_close(_pairs(roots), covariance.bilinear(features, features))
+    assert covariance.root_products(features[0, 0]).shape == roots[0, 0].shape
+    assert covariance.root_products(features[:, :0]).shape == (2, 0, *roots.shape[2:])
+
+
+def bilinear_and_roots_pass_gradcheck(make: Make, generator: torch.Generator) -> None:
+    covariance = made(make, generator)
+    names = [name for name, _ in covariance.named_parameters()]
+    left = torch.randn(2, 3, N, generator=generator, requires_grad=True)
+    right = torch.randn(2, N, generator=generator, requires_grad=True)
+
+    class Products(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.covariance = covariance
+
+        def forward(self, left: Tensor, right: Tensor) -> tuple[Tensor, ...]:
+            roots = self.covariance.root_products(left)  # known up to a rotation only
+            pairs = self.covariance.bilinear(left, left)
+            return self.covariance.bilinear(left, right), roots.square().sum(-1), pairs
+
+    def products(left: Tensor, right: Tensor, *values: Tensor) -> tuple[Tensor, ...]:
+        state = {f"covariance.{name}": value for name, value in zip(names, values, strict=True)}
+        return functional_call(Products(), state, (left, right))
+
+    parameters = [value.detach().clone().requires_grad_() for value in covariance.parameters()]
+    assert torch.autograd.gradcheck(products, (left, right, *parameters))
+
+
+@torch.no_grad()
+def half_precision_keeps_its_digits_in_pairs(make: Make, generator: torch.Generator) -> None:
+    features = torch.randn(2, 7, N, generator=generator)
+    for dtype in (torch.bfloat16, torch.float16):
+        narrow = made(make, generator).to(dtype)
+        wide = make(K, N).double()
+        wide.load_state_dict(narrow.state_dict())  # the same rounded numbers
+        exact = wide.bilinear(features.to(dtype).double(), features.to(dtype).double())
+        for value in (
+            narrow.bilinear(features.to(dtype), features.to(dtype)),
+            _pairs(narrow.root_products(features.to(dtype))),
+        ):
+            assert value.dtype == torch.float32
+            # products of entries that are each rounded a few times
+            size = float(exact.abs().max())
+            error = float((value.double() - exact).abs().max())
+            assert error < 12 * torch.finfo(dtype).eps / 2 * size
+
+
+def _pairs(roots: Tensor) -> Tensor:
+    return torch.einsum("aqkm,apkm->akqp", roots, roots)
 
 
 def samples_have_the_covariance(make: Make, generator: torch.Generator) -> None:
@@ -160,6 +237,10 @@ def diagonal_projection_is_the_same_projection(make: Make, generator: torch.Gene
 CHECKS = [
     quadratic_is_that_of_a_covariance,
     matrix_products_agree_with_the_quadratic,
+    bilinear_is_that_of_the_covariance,
+    root_products_multiply_to_the_bilinear,
+    bilinear_and_roots_pass_gradcheck,
+    half_precision_keeps_its_digits_in_pairs,
     samples_have_the_covariance,
     marginal_density_is_that_of_explicit_normals,
     terms_taken_together_agree_with_those_taken_apart,

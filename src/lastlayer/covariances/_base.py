@@ -1,4 +1,4 @@
-"""What a head asks of a covariance."""
+"""The products a head asks of a covariance."""
 
 import itertools
 from abc import ABC, abstractmethod
@@ -6,9 +6,12 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..functional import LOG_2PI, at_least_float32
+from ..functional import LOG_2PI, at_least_float32, full_precision
+
+MOST_NUMBERS = 1 << 24  # of the pairs of features from which S_k is recovered, at once
 
 
 class QuadraticTerms(NamedTuple):
@@ -32,8 +35,8 @@ class Covariance(nn.Module, ABC):
     """Posterior covariances S_k (N, N) of K outputs, as a handful of products.
 
     A subclass must define `quadratic`; everything else follows from it, exactly but slowly, and
-    is overridden where the structure allows better. `tests/conformance.py` checks a subclass,
-    yours too: it recovers S_k from `quadratic` and compares every other product with it.
+    is overridden where the structure allows better. `tests/helpers/conformance.py` checks a
+    subclass, yours too: it recovers S_k from `quadratic` and compares every other product with it.
 
     Attributes:
         shared: whether all outputs have the same S.
@@ -57,10 +60,34 @@ class Covariance(nn.Module, ABC):
     def quadratic(self, features: Tensor) -> Tensor:
         """φᵀS_kφ, (*batch, K), for features (*batch, N)."""
 
+    def bilinear(self, left: Tensor, right: Tensor) -> Tensor:
+        """φᵀS_kφ′ of all pairs, (*batch, K, q, p), for features (*batch, q, N) and (*batch, p, N).
+
+        One matrix of pairs per output, as `dense` has one of weights: `bilinear(I, I)` is `dense`.
+        The leading dimensions of both are broadcast.
+        """
+        matrices = at_least_float32(self.dense())
+        with full_precision(left):
+            products = at_least_float32(left).unsqueeze(-3) @ matrices  # (*batch, K, q, N)
+            return products @ at_least_float32(right).unsqueeze(-3).mT
+
+    def root_products(self, features: Tensor) -> Tensor:
+        """R_kφ with S_k = R_kᵀR_k, (*batch, K, M), for features (*batch, N); M is mostly N.
+
+        Their scalar products are `quadratic` and `bilinear`; times standard normal numbers z,
+        (R_kφ)ᵀz is a draw of the function φ ↦ w_kᵀφ − w̄_kᵀφ.
+        """
+        upper = self._cholesky().mT
+        with full_precision(features):
+            products = F.linear(at_least_float32(features), upper.flatten(0, 1))
+        return products.unflatten(-1, upper.shape[:2])
+
     def dense(self) -> Tensor:
         """The matrices S_k, (K, N, N)."""
         eye = self._eye()
-        pairs = self.quadratic(eye.unsqueeze(0) + eye.unsqueeze(1))  # (N, N, K)
+        rows = max(1, MOST_NUMBERS // self.num_features**2)
+        parts = [self.quadratic(eye + part.unsqueeze(1)) for part in eye.split(rows)]
+        pairs = torch.cat(parts)  # (N, N, K)
         diagonal = self.diagonal()  # polarisation: 2 xᵀSy = q(x + y) − q(x) − q(y)
         both = diagonal.unsqueeze(-1) + diagonal.unsqueeze(-2)
         return 0.5 * (pairs.movedim(-1, 0) - both)
@@ -152,6 +179,13 @@ class Covariance(nn.Module, ABC):
     def extra_repr(self) -> str:
         """Sizes, for printing."""
         return f"num_outputs={self.num_outputs}, num_features={self.num_features}"
+
+
+def scalar_products(left: Tensor, right: Tensor) -> Tensor:
+    """x_kᵀy_k of all pairs, (*batch, K, q, p), for x (*batch, q, K, M) and y (*batch, p, K, M)."""
+    left, right = at_least_float32(left), at_least_float32(right)
+    with full_precision(left):
+        return left.movedim(-2, -3) @ right.movedim(-2, -3).mT
 
 
 def minimize(objective: Callable[[], Tensor], variables: list[Tensor]) -> None:

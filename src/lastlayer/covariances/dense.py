@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from ..functional import at_least_float32
-from ._base import Covariance, QuadraticTerms
+from ._base import Covariance, QuadraticTerms, scalar_products
 from ._triangular import Triangular
 
 
@@ -31,6 +31,15 @@ class Dense(Covariance):
         """Quadratic and trace from the same blocks of R_k."""
         quadratic, trace = self.factor.squares(features)
         return QuadraticTerms(quadratic, trace, self.logdet().sum())
+
+    def bilinear(self, left: Tensor, right: Tensor) -> Tensor:
+        """(R_kφ)ᵀR_kφ′ of all pairs, (*batch, K, q, p)."""
+        products = self.factor.products(left)
+        return scalar_products(products, products if right is left else self.factor.products(right))
+
+    def root_products(self, features: Tensor) -> Tensor:
+        """R_kφ, (*batch, K, N)."""
+        return at_least_float32(self.factor.products(features))
 
     def dense(self) -> Tensor:
         """The matrices S_k, (K, N, N)."""

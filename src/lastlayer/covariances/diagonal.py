@@ -5,7 +5,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..functional import GaussianPrecision, at_least_float32, gaussian_log_densities
+from ..functional import (
+    GaussianPrecision,
+    at_least_float32,
+    full_precision,
+    gaussian_log_densities,
+)
 from ._base import Covariance, MarginalTerms, QuadraticTerms
 
 
@@ -26,6 +31,17 @@ class Diagonal(Covariance):
     def quadratic(self, features: Tensor) -> Tensor:
         """Σ_n s_kn² φ_n², (*batch, K)."""
         return at_least_float32(features).square() @ self.diagonal().mT
+
+    def bilinear(self, left: Tensor, right: Tensor) -> Tensor:
+        """Σ_n s_kn² φ_nφ′_n of all pairs, (*batch, K, q, p)."""
+        scaled = at_least_float32(left).unsqueeze(-3) * self.diagonal().unsqueeze(-2)
+        with full_precision(left):
+            return scaled @ at_least_float32(right).unsqueeze(-3).mT
+
+    def root_products(self, features: Tensor) -> Tensor:
+        """s_kφ, (*batch, K, N)."""
+        stddev = (0.5 * at_least_float32(self.log_variance)).exp()
+        return at_least_float32(features).unsqueeze(-2) * stddev
 
     def dense(self) -> Tensor:
         """The matrices S_k, (K, N, N)."""

@@ -40,6 +40,14 @@ class Kronecker(Covariance):
         logdet = torch.add(log_scale, logdet, alpha=self.num_outputs)
         return QuadraticTerms(quadratic * scale, trace * scale.sum(), logdet)
 
+    def bilinear(self, left: Tensor, right: Tensor) -> Tensor:
+        """v_k φᵀSφ′ of all pairs, (*batch, K, q, p)."""
+        return self.common.bilinear(left, right) * self.scale()[:, None, None]
+
+    def root_products(self, features: Tensor) -> Tensor:
+        """v_k^½ Rφ with S = RᵀR, (*batch, K, N)."""
+        return self.common.root_products(features) * self.scale().sqrt()[:, None]
+
     def dense(self) -> Tensor:
         """The matrices v_k S, (K, N, N)."""
         return self.common.dense() * self.scale()[:, None, None]

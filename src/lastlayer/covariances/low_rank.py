@@ -7,8 +7,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .._checks import check_count
-from ..functional import GaussianPrecision, at_least_float32, gaussian_log_densities
-from ._base import Covariance
+from ..functional import (
+    GaussianPrecision,
+    at_least_float32,
+    full_precision,
+    gaussian_log_densities,
+)
+from ._base import Covariance, scalar_products
 
 
 class LowRank(Covariance):
@@ -39,9 +44,26 @@ class LowRank(Covariance):
 
     def quadratic(self, features: Tensor) -> Tensor:
         """Σ_n s_kn² φ_n² + ‖U_kφ‖², (*batch, K)."""
+        along = self._along(features)
+        return at_least_float32(features).square() @ self._variance().mT + along.square().sum(-1)
+
+    def bilinear(self, left: Tensor, right: Tensor) -> Tensor:
+        """Σ_n s_kn² φ_nφ′_n + (U_kφ)ᵀU_kφ′ of all pairs, (*batch, K, q, p)."""
+        along = scalar_products(self._along(left), self._along(right))
+        scaled = at_least_float32(left).unsqueeze(-3) * self._variance().unsqueeze(-2)
+        with full_precision(left):
+            return scaled @ at_least_float32(right).unsqueeze(-3).mT + along
+
+    def root_products(self, features: Tensor) -> Tensor:
+        """s_kφ and U_kφ, (*batch, K, N + r)."""
+        stddev = (0.5 * at_least_float32(self.log_variance)).exp()
+        scaled = at_least_float32(features).unsqueeze(-2) * stddev
+        return torch.cat([scaled, self._along(features)], -1)
+
+    def _along(self, features: Tensor) -> Tensor:
+        """U_kφ, (*batch, K, r)."""
         products = F.linear(features, self.factor.flatten(0, 1))
-        products = at_least_float32(products).unflatten(-1, (self.num_outputs, self.rank))
-        return at_least_float32(features).square() @ self._variance().mT + products.square().sum(-1)
+        return at_least_float32(products).unflatten(-1, (self.num_outputs, self.rank))
 
     def dense(self) -> Tensor:
         """The matrices S_k, (K, N, N)."""

@@ -34,6 +34,17 @@ class Shared(Covariance):
         quadratic = quadratic.expand(*features.shape[:-1], self.num_outputs)
         return QuadraticTerms(quadratic, self.num_outputs * trace, self.num_outputs * logdet)
 
+    def bilinear(self, left: Tensor, right: Tensor) -> Tensor:
+        """φᵀSφ′ of all pairs, the same for every output, (*batch, K, q, p)."""
+        pairs = self.common.bilinear(left, right)
+        return pairs.expand(*pairs.shape[:-3], self.num_outputs, -1, -1)
+
+    def root_products(self, features: Tensor) -> Tensor:
+        """Rφ with S = RᵀR, the same for every output, (*batch, K, N)."""
+        return self.common.root_products(features).expand(
+            *features.shape[:-1], self.num_outputs, -1
+        )
+
     def dense(self) -> Tensor:
         """The matrix S, K times, (K, N, N)."""
         return self.common.dense().expand(self.num_outputs, -1, -1)
