@@ -36,6 +36,11 @@ class Noise(nn.Module, ABC):
     def color(self, vectors: Tensor) -> Tensor:
         """L⁻ᵀx, the inverse of `whiten`: of covariance Σ if x has unit covariance."""
 
+    def covariance_root(self) -> Tensor:
+        """L⁻ᵀ, upper-triangular: its product with its transpose is Σ, (size, size)."""
+        like = at_least_float32(self.log_precision_scale)
+        return self.color(torch.eye(self.size, dtype=like.dtype, device=like.device)).mT
+
     @abstractmethod
     def squares(self, error: Tensor, quadratic: Tensor) -> tuple[Tensor, Tensor]:
         """Terms of eᵀΣ⁻¹e + tr(Σ⁻¹ diag(q)), (*batch, size), and tr Σ⁻¹, ()."""

@@ -54,6 +54,16 @@ PREDICTIVES = [
     "generative-low_rank-dense",
 ]
 
+# One case for every type of joint predictive, and of what it depends on.
+JOINTS = [
+    "regression-dense-diagonal-identity",
+    "regression-low_rank-diagonal-noise",
+    "regression-kronecker-dense-identity",
+    "regression-shared-dense-noise",
+    "discriminative-dense-jensen-diagonal",
+    "discriminative-diagonal-jensen-none",
+]
+
 
 def make_head(name: str, seed: int = 0, **factory: object) -> ll.Head:
     """The head of a case, with every parameter and count away from its start."""

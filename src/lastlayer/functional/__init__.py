@@ -17,6 +17,7 @@ from .gaussian import (
     inverse_wishart_exponent,
     inverse_wishart_log_density,
 )
+from .low_rank import low_rank_entropy, low_rank_information, low_rank_log_density
 from .numerics import LOG_2PI, at_least_float32, full_precision, squared_sum, widest
 from .softmax import (
     expected_entropy_of_softmax,
@@ -42,6 +43,9 @@ __all__ = [
     "inverse_wishart_exponent",
     "inverse_wishart_log_density",
     "jensen_bound",
+    "low_rank_entropy",
+    "low_rank_information",
+    "low_rank_log_density",
     "squared_sum",
     "tilted_bound",
     "tilted_coefficients",

@@ -19,7 +19,7 @@ from .._checks import (
 )
 from ..covariances import CovarianceLike, make_covariance
 from ..functional import at_least_float32, gaussian_kl, squared_sum
-from ..predictive import Predictive
+from ..predictive import JointPredictive, Predictive
 from ..priors import Prior
 
 
@@ -165,6 +165,32 @@ class Head(nn.Module, ABC):
     @abstractmethod
     def predict(self, features: Tensor) -> Predictive:
         """The predictive of prepared features."""
+
+    def joint(self, features: Tensor) -> JointPredictive:
+        """One Gaussian over several points together.
+
+        Args:
+            features: (*batch, q, num_features), q points each.
+
+        Returns:
+            A joint predictive of batch shape (*batch,) over q points and K outputs.
+        """
+        raise TypeError(
+            f"{type(self).__name__} has no Gaussian outputs of which several points could have a "
+            "joint one; draw functions with sample_function, or use a regression or "
+            "discriminative head"
+        )
+
+    def _joint_moments(self, features: Tensor) -> tuple[Tensor, Tensor]:
+        """Means of several points, (*batch, q, K), and factors of S_k, (*batch, K, q, M)."""
+        inputs = self._inputs(features)
+        if features.ndim < 2:
+            raise ValueError(
+                f"joint needs the features of several points, (*batch, q, {self.num_features}), "
+                f"got shape {tuple(features.shape)}; pass features.unsqueeze(0) for one point"
+            )
+        mean = at_least_float32(F.linear(inputs, self.mean))
+        return mean, self.covariance.root_products(inputs).movedim(-2, -3)
 
     @abstractmethod
     def objective(

@@ -15,7 +15,7 @@ from ..functional import (
     tilted_bound,
 )
 from ..noise import DiagonalNoise
-from ..predictive import DiscriminativePredictive
+from ..predictive import DiscriminativePredictive, JointLogitPredictive
 from ..priors import Prior
 from ._base import Head, as_linear
 
@@ -90,6 +90,14 @@ class DiscriminativeClassification(Head):
         if self.noise is not None:
             noise = at_least_float32(self.noise.variance()).expand_as(mean)
         return DiscriminativePredictive(mean, epistemic, noise)
+
+    def joint(self, features: Tensor) -> JointLogitPredictive:
+        """One Gaussian over the logits of several points (*batch, q, num_features) together."""
+        mean, factor = self._joint_moments(features)
+        scale = mean.new_zeros(self.num_outputs)
+        if self.noise is not None:
+            scale = at_least_float32(self.noise.variance()).sqrt()
+        return JointLogitPredictive(mean, factor, scale.expand(*mean.shape[:-2], -1))
 
     def objective(
         self, features: Tensor, target: Tensor, weight: Tensor | None

@@ -21,7 +21,14 @@ from ..covariances import CovarianceLike
 from ..functional import at_least_float32, conjugate, expected_gaussian_log_density
 from ..functional.conjugate import RegressionStatistics
 from ..noise import NOISES
-from ..predictive import GaussianPredictive, MultivariateGaussianPredictive
+from ..predictive import (
+    GaussianPredictive,
+    JointGaussianPredictive,
+    JointMatrixNormalPredictive,
+    JointMultivariateGaussianPredictive,
+    JointPredictive,
+    MultivariateGaussianPredictive,
+)
 from ..priors import Prior
 from ._base import as_linear
 from ._conjugate import ConjugateHead
@@ -137,6 +144,19 @@ class Regression(ConjugateHead):
         shared = quadratic[..., :1, None] * noise
         epistemic = shared if self.conjugate else quadratic.diag_embed()
         return MultivariateGaussianPredictive(mean, epistemic, covariance)
+
+    def joint(self, features: Tensor) -> JointPredictive:
+        """One Gaussian over several points (*batch, q, num_features) together, exact as well."""
+        mean, factor = self._joint_moments(features)
+        batch_shape = mean.shape[:-2]
+        if self.diagonal_noise:
+            scale = at_least_float32(self.noise.variance()).sqrt()
+            factor = factor * scale[:, None, None] if self.conjugate else factor
+            return JointGaussianPredictive(mean, factor, scale.expand(*batch_shape, -1))
+        family = (
+            JointMatrixNormalPredictive if self.conjugate else JointMultivariateGaussianPredictive
+        )
+        return family(mean, factor, self.noise.covariance_root().expand(*batch_shape, -1, -1))
 
     def objective(
         self, features: Tensor, target: Tensor, weight: Tensor | None

@@ -9,6 +9,8 @@ noise (aleatoric, does not) are kept apart.
 from ._base import Predictive
 from .classes import DiscriminativePredictive, GenerativePredictive
 from .gaussian import GaussianPredictive, MultivariateGaussianPredictive
+from .joint import JointGaussianPredictive, JointLogitPredictive, JointPredictive
+from .joint_correlated import JointMatrixNormalPredictive, JointMultivariateGaussianPredictive
 from .mixture import ClassMixturePredictive, GaussianMixturePredictive, mix
 
 __all__ = [
@@ -17,6 +19,11 @@ __all__ = [
     "GaussianMixturePredictive",
     "GaussianPredictive",
     "GenerativePredictive",
+    "JointGaussianPredictive",
+    "JointLogitPredictive",
+    "JointMatrixNormalPredictive",
+    "JointMultivariateGaussianPredictive",
+    "JointPredictive",
     "MultivariateGaussianPredictive",
     "Predictive",
     "mix",
