@@ -1,4 +1,4 @@
-"""A short run of the example behind docs/choosing.md, and what that page says in words."""
+"""A short run of the programs behind docs/choosing.md, and what that page says in words."""
 
 import json
 from pathlib import Path
@@ -7,10 +7,13 @@ from typing import Any
 import pytest
 import torch
 
-pytest.importorskip("torchmetrics", reason="the example measures; install lastlayer[metrics]")
-pytest.importorskip("matplotlib", reason="the example draws; install lastlayer[plots]")
+pytest.importorskip("torchmetrics", reason="they measure; install lastlayer[metrics]")
+pytest.importorskip("matplotlib", reason="they draw; install lastlayer[plots]")
 
-from examples.choosing import BOUNDS, FAMILIES, SCORES, TITLES, Config, main, priors
+from docs.figures.choosing import main
+from docs.figures.classification import BOUNDS, SCORES, TITLES
+from docs.figures.regression import FAMILIES, priors
+from docs.figures.runs import Config
 
 ROOT = Path(__file__).parents[2]
 FIGURES = ("bound", "covariance", "heads", "prior", "training")
@@ -30,7 +33,7 @@ def recorded() -> dict[str, Any]:
 
 
 @pytest.mark.slow
-def test_example_draws_and_measures_everything(
+def test_the_program_draws_and_measures_everything(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     torch.set_default_dtype(torch.float32)

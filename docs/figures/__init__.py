@@ -1,0 +1,1 @@
+"""Programs that make the figures and numbers of the pages in docs/."""
