@@ -1,36 +1,80 @@
-"""The code in the documentation runs, and its links lead somewhere."""
+"""The code in the documentation runs from top to bottom, and its links lead somewhere."""
 
 import re
+import shlex
 from pathlib import Path
 
 import pytest
 import torch
 
+from lastlayer.tabular.cli.app import run
+
 ROOT = Path(__file__).parent.parent
-PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *ROOT.glob("docs/**/*.md")])
+PAGES = sorted(
+    str(path.relative_to(ROOT))
+    for path in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *ROOT.glob("docs/**/*.md")]
+)
+BLOCK = re.compile(r"^```(python|sh)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+# Their code trains for a second or longer.
+SLOW = {"README.md", "docs/tables.md", "docs/using.md"}
 
 
-def identifier(page: Path) -> str:
-    return str(page.relative_to(ROOT))
+def blocks(page: str) -> list[tuple[str, str]]:
+    """Language and text of what can be run, in order."""
+    return BLOCK.findall((ROOT / page).read_text())
 
 
-@pytest.mark.parametrize("page", PAGES, ids=identifier)
-def test_python_blocks_run(page: Path) -> None:
+def pages_with_code() -> list[object]:
+    return [
+        pytest.param(page, marks=[pytest.mark.slow] if page in SLOW else [])
+        for page in PAGES
+        if any(language == "python" for language, _ in blocks(page))
+    ]
+
+
+@pytest.mark.parametrize("page", pages_with_code())
+def test_the_code_of_a_page_runs_from_top_to_bottom(
+    page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In one namespace and an empty folder; of shell blocks, the commands of `lastlayer`."""
     torch.set_default_dtype(torch.float32)
-    names: dict[str, object] = {}
-    exec("import torch, lastlayer as ll", names)
-    for block in re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL):
-        exec(block, names)
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {"__name__": "page"}
+    for language, text in blocks(page):
+        if language == "python":
+            exec(compile(text, page, "exec"), names)
+        else:
+            for line in text.splitlines():
+                program, *arguments = shlex.split(line, comments=True) or [""]
+                if program == "lastlayer":
+                    assert run(arguments) == 0, line
 
 
-@pytest.mark.parametrize("page", PAGES, ids=identifier)
-def test_links_lead_to_files(page: Path) -> None:
-    for link in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
-        if not link.startswith("http"):
-            assert (page.parent / link).exists(), link
+def anchors(page: Path) -> set[str]:
+    """What headings are called in links, as GitHub does it."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_links_lead_to_files_and_headings(page: str) -> None:
+    path = ROOT / page
+    for link in re.findall(r"\]\(([^)\s]+)\)", path.read_text()):
+        if link.startswith("http"):
+            continue
+        name, _, anchor = link.partition("#")
+        target = path.parent / name if name else path
+        assert target.exists(), link
+        assert not anchor or anchor in anchors(target), link
 
 
 def test_every_test_named_in_the_maths_page_exists() -> None:
     tests = "\n".join(path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
     for name in re.findall(r"`(test_[a-z0-9_]+)`", (ROOT / "docs" / "maths.md").read_text()):
         assert f"def {name}(" in tests, name
+
+
+def test_the_readme_names_the_commands_to_start_with() -> None:
+    text = (ROOT / "README.md").read_text()
+    assert "make demo" in text
+    assert "make test" in text

@@ -8,6 +8,7 @@ import torch
 
 import lastlayer as ll
 from benchmarks import estimators, heads, posttrain, seeds, softmax, tables
+from benchmarks.markdown import ROOT
 from benchmarks.wide_resnet import WideResNet
 
 
@@ -34,6 +35,7 @@ def test_head_benchmark_measures_every_section(
     assert "targets" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_seed_benchmark_compares_the_same_training(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -45,6 +47,7 @@ def test_seed_benchmark_compares_the_same_training(
     assert row["difference"] < 1e-4
 
 
+@pytest.mark.slow
 def test_posttraining_benchmark_counts_passes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -56,6 +59,7 @@ def test_posttraining_benchmark_counts_passes(
     assert all(1 <= row["passes, ours"] <= 50 for row in rows)
 
 
+@pytest.mark.slow
 def test_estimator_benchmark_measures_all_alike(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -98,6 +102,6 @@ def test_softmax_benchmark_ranks_the_quadrature_first(
     assert "lastlayer" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("page", tables.TABLES, ids=lambda page: page.name)
-def test_tables_are_what_their_records_say(page: Path) -> None:
-    assert tables.rendered(page) == page.read_text()
+@pytest.mark.parametrize("page", tables.TABLES)
+def test_tables_are_what_their_records_say(page: str) -> None:
+    assert tables.rendered(page) == (ROOT / page).read_text()

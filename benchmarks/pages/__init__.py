@@ -1,0 +1,1 @@
+"""The generated tables of README.md and docs/, one file per page."""

@@ -1,0 +1,45 @@
+"""Tables of docs/using.md."""
+
+from __future__ import annotations
+
+from benchmarks.markdown import cell, provenance, record, table
+
+
+def seeds() -> str:
+    """Many seeds, together and one by one."""
+    measured = record("seeds.json")
+    rows = [
+        [
+            *(str(row["seeds"]), f"{row['one_by_one_s']:.1f} s", f"{row['together_s']:.1f} s"),
+            *(f"{row['ratio']:.1f}×", f"{row['steady ratio']:.1f}×", row["target"]),
+        ]
+        for row in measured["sections"]["seeds"]
+    ]
+    names = ["seeds", "one by one", "together", "faster", "without tracing", "target"]
+    epochs = measured["sections"]["seeds"][0]["epochs"]
+    about = (
+        f"The paper's network with two layers of 50 units, batch 32, {epochs} epochs of 720 "
+        "examples, processor time, by `benchmarks/seeds.py`."
+    )
+    return f"{table(names, rows)}\n\n{about} {provenance(measured)}"
+
+
+def passes() -> str:
+    """Passes of the solver of `posttrain`, and of AdamW."""
+    records = [record(name) for name in ("posttrain.json", "posttrain-large.json")]
+    rows = [
+        [
+            f"{row['data']}, T {row['T']}, N {row['N']}, K {row['K']}",
+            *(row["covariance"], row["bound"], str(row["passes, ours"])),
+            *(f"{cell(row[f'passes, {how}'])} of {row['epochs']}" for how in ("AdamW", "decayed")),
+        ]
+        for measured in records
+        for row in measured["sections"]["passes"]
+    ]
+    names = ["data", "covariance", "bound", "ours", "AdamW", "AdamW, decayed"]
+    about = (
+        "Passes over the features to within 0.001 nats per example of the optimum; – is not within "
+        "the epochs allowed. Learning rates of AdamW are the best of four. By "
+        "`benchmarks/posttrain.py`."
+    )
+    return f"{table(names, rows)}\n\n{about} {provenance(records[0])}"
