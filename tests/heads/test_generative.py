@@ -9,7 +9,6 @@ from torch import Tensor
 from torch.distributions import Dirichlet, MultivariateNormal
 
 import lastlayer as ll
-from lastlayer import functional
 from tests.helpers.classifiers import COVARIANCES, PRIOR, K, N, T, data, generative
 from tests.helpers.reference import (
     assert_within_standard_errors,
@@ -76,20 +75,6 @@ def test_generative_bound_is_theorem_3_term_by_term_and_below_what_it_bounds(
     with torch.no_grad():
         truth, error = sampled(log_likelihood)
         assert bound < truth + 4 * error
-
-
-def test_dirichlet_terms_are_expectations_under_the_class_posterior(
-    generator: torch.Generator,
-) -> None:
-    alpha = 1 + 5 * torch.rand(K, generator=generator)
-    flat = torch.zeros(K, K)  # no feature speaks: what is left is the class posterior
-    value = functional.generative_bound(
-        torch.zeros(K), torch.zeros(K), flat, alpha, torch.arange(K)
-    )
-    # − log Σ_k α_k cancels + log α_*, and E log ρ_y = ψ(α_y) − ψ(α_*) remains
-    draws = Dirichlet(alpha).sample((100_000,)).log()
-    mean, error = draws.mean(0), draws.std(0) / 100_000**0.5
-    assert_within_standard_errors(value, mean, error)
 
 
 def test_generative_bound_is_tight_without_uncertainty(generator: torch.Generator) -> None:
