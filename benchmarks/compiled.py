@@ -18,7 +18,7 @@ QUICK_CASES = [(Model("generative", "diagonal"), Size(32, 64, 10), 3.0)]
 
 
 def compiled_rows(seconds: float, quick: bool) -> list[Row]:
-    """Our steps and nn.Linear's, eager and compiled, all four by turns; quick compiles nothing."""
+    """Our steps and nn.Linear's, eager and compiled, interleaved; quick compiles nothing."""
     rows = []
     backend = "eager" if quick else "inductor"
     for model, size, limit in QUICK_CASES if quick else CASES:

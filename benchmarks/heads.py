@@ -1,16 +1,15 @@
 """Speed and memory of the heads, as ratios against nn.Linear and against the vbll package.
 
-Both sides run in one process, on one thread, by turns (A B A B …), on the same data. A training
-step is forward, loss and backward to the parameters and to the features, gradients starting at
-None. A prediction goes up to class probabilities, or to mean and variance. Times are medians
-over single calls, of the thread's processor time, so that other processes count less; "by_minima"
-is the same ratio from the fastest call of each side, and tells how far to trust the other.
+Both sides run in one process, on one thread, interleaved (A B A B …), on the same data. A training
+step is forward, loss and backward to the parameters and to the features, with gradients initially
+None. A prediction goes up to class probabilities, or to mean and variance. Times are medians over
+single calls, of the thread's processor time, so that other processes count less; "by_minima" is
+the ratio of the fastest calls, and tells how reliable the ratio of medians is.
 """
 
 from __future__ import annotations
 
 import argparse
-import math
 import sys
 from pathlib import Path
 from typing import NamedTuple
@@ -23,11 +22,23 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from benchmarks.backbone import backbone_rows
 from benchmarks.breakdown import profile_rows
 from benchmarks.cancellation import cancellation_rows
+from benchmarks.comparison import (
+    DENSE,
+    DIAGONAL,
+    GENERATIVE,
+    KRONECKER,
+    LOW_RANK,
+    REGRESSION,
+    Budget,
+    compare,
+)
 from benchmarks.compiled import compiled_rows
-from benchmarks.contenders import FLOAT_BYTES, Model, Size, import_vbll, make, vbll_obstacle
+from benchmarks.contenders import Model, Size, import_vbll
+from benchmarks.grid import grid_rows
 from benchmarks.memory import memory_rows
 from benchmarks.report import Row, environment, print_table, write_json
-from benchmarks.timing import Timing, interleave, progress
+from benchmarks.scaling import scaling_rows
+from benchmarks.timing import progress
 
 SECTIONS = {
     "targets": "the promised ratios: measured, met or missed (about 4 minutes, most of it vbll's)",
@@ -41,16 +52,9 @@ SECTIONS = {
 }
 DEFAULT_SECTIONS = "targets,memory,scaling"
 
-REGRESSION = Model("regression", "dense")
-DENSE = Model("discriminative", "dense")
-DIAGONAL = Model("discriminative", "diagonal")
-LOW_RANK = Model("discriminative", "low_rank")
-KRONECKER = Model("discriminative", "kronecker")
-GENERATIVE = Model("generative", "diagonal")
-
 
 class Target(NamedTuple):
-    """Against vbll at least so many times faster, against linear at most so many times slower."""
+    """The minimum speed-up against vbll, or the maximum slow-down against linear."""
 
     phase: str
     model: Model
@@ -71,22 +75,6 @@ TARGETS = [
     Target("train", GENERATIVE, Size(128, 640, 1000), "linear", 3),
     Target("train", KRONECKER, Size(128, 2048, 1000), "linear", 4),
 ]
-
-
-class Budget(NamedTuple):
-    """Seconds for each row, and turns that each side gets at least."""
-
-    seconds: float
-    rounds: int
-
-
-def compare(
-    phase: str, model: Model, size: Size, libraries: list[str], budget: Budget
-) -> dict[str, Timing]:
-    """Time one phase of the same model in several libraries."""
-    contenders = {library: make(library, model, size) for library in libraries}
-    steps = {library: getattr(contender, phase) for library, contender in contenders.items()}
-    return interleave(steps, budget.seconds, budget.rounds)
 
 
 def target_rows(budget: Budget, quick: bool, with_vbll: bool) -> list[Row]:
@@ -120,123 +108,6 @@ def target_rows(budget: Budget, quick: bool, with_vbll: bool) -> list[Row]:
                 "calls": f"{ours.calls}/{theirs.calls}",
             }
         )
-    return rows
-
-
-# ---------------------------------------------------------------------------------- scaling
-
-
-class Growth(NamedTuple):
-    """Which sizes to try, and the exponents of N and K that theory gives."""
-
-    model: Model
-    widths: tuple[int, ...]  # with `outputs_of_widths` outputs
-    outputs_of_widths: int
-    outputs: tuple[int, ...]  # with `width_of_outputs` features
-    width_of_outputs: int
-    exponent_of_width: str
-    exponent_of_outputs: str
-
-
-WIDTHS, OUTPUTS, BATCH = (256, 512, 1024, 2048), (10, 30, 100, 300, 1000), 128
-GROWTHS = [
-    Growth(DENSE, WIDTHS, 10, OUTPUTS, 128, "2", "1"),
-    Growth(DIAGONAL, WIDTHS, 1000, OUTPUTS, 2048, "1", "1"),
-    Growth(LOW_RANK, WIDTHS, 300, OUTPUTS, 640, "1", "1"),
-    Growth(Model("discriminative", "shared"), WIDTHS, 10, OUTPUTS, 1024, "2", "0…1"),
-    Growth(KRONECKER, WIDTHS, 10, OUTPUTS, 1024, "2", "0…1"),
-    Growth(REGRESSION, WIDTHS, 10, OUTPUTS, 128, "2", "1"),
-    Growth(Model("regression", "shared"), WIDTHS, 10, OUTPUTS, 1024, "2", "0…1"),
-    Growth(GENERATIVE, WIDTHS, 1000, OUTPUTS, 2048, "1", "1"),
-    Growth(Model("generative", "diagonal", "dense"), WIDTHS, 10, OUTPUTS, 1024, "2", "0…1"),
-]
-
-
-def scaling_rows(budget: Budget, quick: bool) -> list[Row]:
-    """Exponents of training time by least squares on logarithms, and over the last step alone."""
-    rows = []
-    for growth in GROWTHS:
-        model = growth.model
-        by_width = [Size(BATCH, width, growth.outputs_of_widths) for width in growth.widths]
-        by_outputs = [Size(BATCH, growth.width_of_outputs, count) for count in growth.outputs]
-        for letter, sizes, theory in (
-            ("N", by_width, growth.exponent_of_width),
-            ("K", by_outputs, growth.exponent_of_outputs),
-        ):
-            sizes = sizes[:2] if quick else sizes
-            times = []
-            for size in sizes:
-                progress(f"scaling: {model} {size}")
-                timing = compare("train", model, size, ["lastlayer"], budget)["lastlayer"]
-                times.append(timing.minimum)
-            values = [size.width if letter == "N" else size.outputs for size in sizes]
-            rows.append(
-                {
-                    "model": str(model),
-                    "grows": letter,
-                    "from": str(sizes[0]),
-                    "to": str(sizes[-1]),
-                    "first_ms": 1e3 * times[0],
-                    "last_ms": 1e3 * times[-1],
-                    "exponent": slope(values, times),
-                    "at_the_end": slope(values[-2:], times[-2:]),
-                    "theory": theory,
-                }
-            )
-    return rows
-
-
-def slope(values: list[int], times: list[float]) -> float:
-    """The least-squares exponent p of times ~ values^p."""
-    x, y = [math.log(value) for value in values], [math.log(time) for time in times]
-    x_mean, y_mean = sum(x) / len(x), sum(y) / len(y)
-    products = sum((a - x_mean) * (b - y_mean) for a, b in zip(x, y, strict=True))
-    return products / sum((a - x_mean) ** 2 for a in x)
-
-
-# ------------------------------------------------------------------------------------- grid
-
-GRID_MODELS = [REGRESSION, DENSE, DIAGONAL, LOW_RANK, KRONECKER, GENERATIVE]
-GRID_BATCHES, GRID_WIDTHS, GRID_OUTPUTS = (32, 128, 512), (50, 640, 2048), (1, 10, 100, 1000)
-GRID_LIMIT = 10**9  # bytes of our own parameters
-
-
-def grid_rows(budget: Budget, quick: bool, with_vbll: bool) -> list[Row]:
-    """All three sides over a grid of sizes; vbll only where its tensors fit in memory."""
-    sizes = [
-        Size(batch, width, outputs)
-        for batch in (GRID_BATCHES[:1] if quick else GRID_BATCHES)
-        for width in (GRID_WIDTHS[:1] if quick else GRID_WIDTHS)
-        for outputs in (GRID_OUTPUTS[:2] if quick else GRID_OUTPUTS)
-    ]
-    rows = []
-    for model in GRID_MODELS:
-        for size in sizes:
-            if (size.outputs == 1) != (model.head == "regression"):
-                continue  # regression with one output, classification with at least two classes
-            factors = size.outputs * size.width**2 // 2 * FLOAT_BYTES
-            if model.covariance == "dense" and factors > GRID_LIMIT:
-                continue
-            obstacle = vbll_obstacle(model, size) if with_vbll else "vbll left out"
-            for phase in ("train", "predict"):
-                progress(f"grid: {phase} {model} {size}")
-                libraries = ["lastlayer", "linear", *([] if obstacle else ["vbll"])]
-                timings = compare(phase, model, size, libraries, budget)
-                times = {library: timing.median for library, timing in timings.items()}
-                vbll = times.get("vbll", math.nan)
-                rows.append(
-                    {
-                        "phase": phase,
-                        "model": str(model),
-                        "size": str(size),
-                        "ours_ms": 1e3 * times["lastlayer"],
-                        "linear_ms": 1e3 * times["linear"],
-                        "vbll_ms": 1e3 * vbll,
-                        "ours/linear": times["lastlayer"] / times["linear"],
-                        "vbll/ours": vbll / times["lastlayer"],
-                        "remark": obstacle or "",
-                    }
-                )
     return rows
 
 

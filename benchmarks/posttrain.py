@@ -1,14 +1,13 @@
 """Passes over cached features until a discriminative head is within 1e-3 of its optimum.
 
-The solver of `posttrain` against AdamW, on the same features, from the same start: the weights
-of a softmax layer trained without uncertainty. One pass looks at every example once, for AdamW in
-batches (an epoch), and rejected steps of the solver count. AdamW runs with a constant learning
-rate, and with one that falls to zero over a tenth or all of the epochs allowed; the best of
-several rates counts. It has no weight decay, as the head has its own prior. Its loss is measured
-on all the data after every epoch, and that look is not counted. The optimum is the lowest loss
-found by the solver, or by L-BFGS in double precision from there. "start" says how far from it, in
-nats per example, all begin; "-" means not reached in the epochs allowed, and "left" how far the
-best run of AdamW was then.
+The solver of `posttrain` against AdamW, on the same features, from the same initialisation: the
+weights of a softmax layer trained without uncertainty. One pass sees every example once, for AdamW
+in batches (an epoch), and rejected steps of the solver count. AdamW runs with a constant learning
+rate, and with one that decays to zero over a tenth or all of the epochs allowed; the best of
+several rates counts. It has no weight decay, as the head has its own prior. Evaluating its loss on
+all the data after every epoch is not counted. The optimum is the lowest loss of the solver, or of
+L-BFGS in double precision from there. "start" is the initial distance to it, in nats per example;
+"-" means not reached in the epochs allowed, and "left" is the distance of the best run of AdamW.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ class Problem(NamedTuple):
     target: Tensor  # (T,)
     num_classes: int
     covariances: tuple[str, ...] = COVARIANCES  # low rank is slow to project where N is large
-    epochs: int = 1000  # of AdamW at most, where one takes long
+    epochs: int = 1000  # maximum of AdamW, where an epoch takes long
 
 
 def synthetic(name: str, sizes: tuple[int, int, int], spread: float, seed: int) -> Problem:
@@ -215,7 +214,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--problems", help="of these, by comma (default: all there are)")
     parser.add_argument("--covariances", default=",".join(COVARIANCES), help="of these, by comma")
     parser.add_argument("--bounds", default=",".join(BOUNDS), help="of these, by comma")
-    parser.add_argument("--epochs", type=int, default=50, help="of AdamW at most (default: 50)")
+    parser.add_argument("--epochs", type=int, default=50, help="maximum of AdamW (default: 50)")
     parser.add_argument("--batch", type=int, default=128, help="of AdamW (default: 128)")
     parser.add_argument("--seed", type=int, default=0, help="of data and parameters")
     parser.add_argument("--quick", action="store_true", help="a smoke run: one small problem")

@@ -1,8 +1,8 @@
 """Many seeds of the paper's 2×50 regression network: trained as one, and one by one.
 
-Both sides are whole calls of `fit`, with validation every ten epochs, by turns in one process. The
-batched side traces its step first, which takes a second or two however long the training is; the
-steady ratio leaves that out, as the difference of a long and a short training.
+Both sides are whole calls of `fit`, with validation every ten epochs, interleaved in one process.
+The batched side traces its step first, which takes a second or two however long the training is;
+the steady ratio excludes that, as the difference of a long and a short training.
 """
 
 from __future__ import annotations

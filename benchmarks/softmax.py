@@ -5,7 +5,7 @@ precision, a fixed seed), over a grid of class counts, spreads of the means and 
 variances of a case are equal over its classes, or log-uniform over three decades around the
 same centre. The reference has an error of its own: the columns "reference" give its standard
 error, and an approximation whose error is no larger than that is as good as this can show.
-Times are medians of single calls without gradient, in single precision, on one thread, by turns.
+Times are medians of single calls without gradient, in single precision, on one thread, interleaved.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Timing by turns: A B A B …, so that whatever else the machine does hits both sides alike."""
+"""Interleaved timing, A B A B …, so that other load on the machine affects both sides alike."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import TypeVar
 
 Side = TypeVar("Side")  # what tells the sides apart, a name for instance
 
-SLICE = 0.05  # seconds a side runs before it is the other's turn (at least one call),
+SLICE = 0.05  # seconds of one side in one round (at least one call),
 SHARE = 0.1  # or this much of the slowest side's step, so that the fast side is called often
-MAX_CALLS = 200  # of one side in one turn
+MAX_CALLS = 200  # of one side in one round
 
 
 @dataclass(frozen=True)
@@ -38,22 +38,22 @@ class Timing:
 def interleave(
     steps: Mapping[Side, Callable[[], object]], seconds: float, min_rounds: int
 ) -> dict[Side, Timing]:
-    """Time every step call by call, in turns, for about so many seconds.
+    """Time every step call by call, interleaved.
 
     Args:
         steps: what to call, by side.
-        seconds: time to spend in all; slow steps may need more for `min_rounds`.
-        min_rounds: turns that every step gets at least.
+        seconds: time for all; slow steps may need more for `min_rounds`.
+        min_rounds: minimum number of rounds.
 
     Returns:
-        The time of every call, by side. One call of each before the first turn is not counted.
+        The time of every call, by side. The first calls of each are a warm-up and not counted.
     """
     durations = {}
     for name, step in steps.items():
         once = _time(step)  # warm-up: libraries, caches, the allocator
         durations[name] = min(once, _time(step)) if once < 1 else once
-    turn = max(SLICE, SHARE * max(durations.values()))
-    calls = {name: max(1, min(MAX_CALLS, int(turn / once))) for name, once in durations.items()}
+    share = max(SLICE, SHARE * max(durations.values()))
+    calls = {name: max(1, min(MAX_CALLS, int(share / once))) for name, once in durations.items()}
     measured: dict[Side, list[float]] = {name: [] for name in steps}
     start, rounds = time.perf_counter(), 0
     while rounds < min_rounds or time.perf_counter() - start < seconds:
