@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from .network import Network
     from .posttraining import posttrain
     from .predictive import (
+        ClassificationPredictive,
         ClassMixturePredictive,
         DiscriminativePredictive,
         GaussianMixturePredictive,
@@ -31,7 +32,11 @@ if TYPE_CHECKING:
         JointMultivariateGaussianPredictive,
         JointPredictive,
         MultivariateGaussianPredictive,
+        Plain,
         Predictive,
+        RegressionMixturePredictive,
+        RegressionPredictive,
+        SoftmaxPredictive,
     )
     from .priors import Prior
     from .training import SOAP, History, fit, fit_many
@@ -51,6 +56,7 @@ __all__ = [
     "SOAP",
     "ClassDensities",
     "ClassMixturePredictive",
+    "ClassificationPredictive",
     "Covariance",
     "CrossFit",
     "Dense",
@@ -73,10 +79,14 @@ __all__ = [
     "LowRank",
     "MultivariateGaussianPredictive",
     "Network",
+    "Plain",
     "Predictive",
     "Prior",
     "Regression",
+    "RegressionMixturePredictive",
+    "RegressionPredictive",
     "Shared",
+    "SoftmaxPredictive",
     "VariationalConv1d",
     "VariationalConv2d",
     "VariationalConv3d",
@@ -112,6 +122,7 @@ _NAMES_OF = {
     "posttraining": ("posttrain",),
     "predictive": (
         "ClassMixturePredictive",
+        "ClassificationPredictive",
         "DiscriminativePredictive",
         "GaussianMixturePredictive",
         "GaussianPredictive",
@@ -122,7 +133,11 @@ _NAMES_OF = {
         "JointMultivariateGaussianPredictive",
         "JointPredictive",
         "MultivariateGaussianPredictive",
+        "Plain",
         "Predictive",
+        "RegressionMixturePredictive",
+        "RegressionPredictive",
+        "SoftmaxPredictive",
     ),
     "priors": ("Prior",),
     "training": ("SOAP", "History", "fit", "fit_many"),

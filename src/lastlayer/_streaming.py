@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from ._data import Batch, Data, batches, num_examples
+from .predictive import Predictive
 
 
 @contextmanager
@@ -88,6 +89,6 @@ def labelled(
                 "or DataLoader of such pairs"
             )
         empty = empty and batch.target.numel() == 0
-        yield predictive, batch.target, batch.weight
+        yield Predictive.check(predictive), batch.target, batch.weight
     if empty:
         raise ValueError("held-out data must hold at least one example, got none")

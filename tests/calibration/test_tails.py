@@ -142,7 +142,7 @@ def test_what_cannot_be_scaled_is_refused(generator):
         TailScaling(2).fit(model, (rows, target * math.nan), progress=False)
     with pytest.raises(ValueError, match="mean squared standardised errors"):
         TailScaling(2).fit(model, (rows, model.predictive.mean), progress=False)
-    with pytest.raises(TypeError, match="tails need a GaussianPredictive"):
+    with pytest.raises(TypeError, match="does not apply to GaussianMixture"):
         TailScaling(2)(ll.predictive.mix(model.predictive))
     with pytest.raises(ValueError, match="num_components"):
         TailScaling(num_components=1)

@@ -21,8 +21,8 @@ from lastlayer.predictive import (
     GaussianPredictive,
     GenerativePredictive,
     MultivariateGaussianPredictive,
+    gaussian_mixture,
     mix,
-    mixture,
 )
 from tests.helpers.reference import assert_within_standard_errors
 
@@ -157,24 +157,24 @@ def test_an_interval_leaves_as_much_on_either_side(
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("steps", [2, mixture.NEWTON_STEPS])
+@pytest.mark.parametrize("steps", [2, gaussian_mixture.NEWTON_STEPS])
 def test_fast_and_sure_quantiles_are_the_same(
     dtype: torch.dtype,
     steps: int,
     generator: torch.Generator,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(mixture, "NEWTON_STEPS", steps)
+    monkeypatch.setattr(gaussian_mixture, "NEWTON_STEPS", steps)
     mean = 3 * torch.randn(4000, S, K, generator=generator).to(dtype)
     stddev = torch.randn(4000, S, K, generator=generator).exp().to(dtype)
     mean[0], stddev[0] = torch.arange(S, dtype=dtype)[:, None].expand(S, K), 1e-3  # plateaus
-    for mass in (1e-9, 0.05, 0.45):
-        fast, found = mixture._by_newton(mean, stddev, mass)
+    for mass in torch.tensor([1e-9, 0.05, 0.45], dtype=torch.float64):
+        fast, found = gaussian_mixture._by_newton(mean, stddev, mass)
         assert found.double().mean() > 0.9 if steps > 2 else not found.all()
-        sure = mixture._by_bisection(mean, stddev, mass)
+        sure = gaussian_mixture._by_bisection(mean, stddev, mass)
         tolerance = 20 * torch.finfo(dtype).eps * (mean.abs() + stddev).amax(-2)
         assert ((fast - sure).abs() <= tolerance)[found].all()
-        assert ((mixture._quantile(mean, stddev, mass) - sure).abs() <= tolerance).all()
+        assert ((gaussian_mixture._quantile(mean, stddev, mass) - sure).abs() <= tolerance).all()
 
 
 def test_an_interval_is_finite_and_as_precise_in_single_precision(
@@ -360,7 +360,7 @@ def test_a_constant_added_to_all_logits_of_a_component_changes_no_probability(
 
 def test_a_discriminative_mixture_has_no_density(generator: torch.Generator) -> None:
     predictive: Any = mix(discriminative(generator))
-    with pytest.raises(TypeError, match="use a generative head"):
+    with pytest.raises(TypeError, match="that of GenerativeClassification has"):
         predictive.log_density()
 
 
@@ -424,8 +424,6 @@ def test_an_interval_is_the_same_compiled_and_mapped(generator: torch.Generator)
 
 
 def test_what_cannot_be_mixed_is_said(generator: torch.Generator) -> None:
-    with pytest.raises(TypeError, match="no mixtures of GaussianMixturePredictive"):
-        mix(mix(GaussianPredictive(*(torch.ones(2, 3, S, K) for _ in range(3)))))
     with pytest.raises(ValueError, match=r"at least one component, got \(4, 0\)"):
         mix(gaussian(generator)[:, :0])
     with pytest.raises(ValueError, match="at least one component"):

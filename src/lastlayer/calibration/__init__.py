@@ -12,11 +12,33 @@ from typing import Any
 from torch import nn
 
 from .._streaming import predictions
+from ..predictive import Predictive
+from ._base import Scaling
 from .tails import TailScaling
 from .temperature import TemperatureScaling
 from .variance import VarianceScaling
 
-__all__ = ["Calibrated", "TailScaling", "TemperatureScaling", "VarianceScaling", "predictions"]
+__all__ = [
+    "Calibrated",
+    "Scaling",
+    "TailScaling",
+    "TemperatureScaling",
+    "VarianceScaling",
+    "default_scaling",
+    "predictions",
+]
+
+
+def default_scaling(predictive: Any) -> Scaling:
+    """A new scaling of the kind that a predictive names first among its `scalings`."""
+    names = Predictive.check(predictive).scalings
+    kinds = {kind.__name__: kind for kind in (TailScaling, TemperatureScaling, VarianceScaling)}
+    if not names or names[0] not in kinds:
+        raise TypeError(
+            f"{type(predictive).__name__} names none of {', '.join(kinds)} first in its scalings, "
+            f"got {names}; pass a scaling"
+        )
+    return kinds[names[0]].like(predictive)
 
 
 class Calibrated(nn.Module):

@@ -24,6 +24,7 @@ from torch import Tensor, nn
 from .._checks import check_choice, check_count, check_labels, check_target
 from .._data import Data
 from .._streaming import labelled
+from ..predictive import ClassificationPredictive, RegressionPredictive
 
 
 def upper_quantile(scores: Tensor, level: float | Fraction) -> Tensor:
@@ -156,11 +157,7 @@ class ConformalIntervals(_Conformal):
         return ((target - mean).abs() / unit).reshape(-1, mean.shape[-1])
 
     def _location(self, predictive: Any) -> tuple[Tensor, Tensor]:
-        if not (hasattr(predictive, "mean") and hasattr(predictive, "stddev")):
-            raise TypeError(
-                "intervals need a mean and a standard deviation, which the predictive of "
-                f"Regression has, got {type(predictive).__name__}; for classes use ConformalSets"
-            )
+        predictive = RegressionPredictive.check(predictive, "for classes use ConformalSets")
         mean = predictive.mean
         if mean.shape[-1:] != self.threshold.shape:
             raise ValueError(
@@ -235,12 +232,10 @@ class ConformalSets(_Conformal):
 
     def _class_scores(self, predictive: Any, generator: torch.Generator | None) -> Tensor:
         """The score of each class as the label, (*batch, K)."""
-        if not hasattr(predictive, "log_probs"):
-            raise TypeError(
-                "sets of classes need the predictive of a classification head, got "
-                f"{type(predictive).__name__}; for regression use ConformalIntervals"
-            )
-        log_probs: Tensor = predictive.log_probs()
+        classes = ClassificationPredictive.check(
+            predictive, "for regression use ConformalIntervals"
+        )
+        log_probs = classes.log_probs()
         if self.method == "threshold":
             return -log_probs
         probs, order = log_probs.exp().sort(dim=-1, descending=True, stable=True)

@@ -6,19 +6,20 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from .._checks import check_count, check_target, check_weight, check_weights
+from .._checks import check_count, check_weight, check_weights
 from .._data import Data
 from .._streaming import labelled
 from ..functional import LOG_2PI
-from ..predictive import GaussianMixturePredictive, GaussianPredictive, mix
-from .variance import check_errors
+from ..predictive import GaussianMixturePredictive, RegressionPredictive
+from ._base import Scaling
+from .variance import check_errors, check_outputs
 
 STARTS = (0.0, 0.3, 1.5)  # of τ; zero, where the gradient is zero too, is the Gaussian
 
 
-class TailScaling(nn.Module):
+class TailScaling(Scaling):
     r"""Variances times a factor that is itself uncertain: scaled, with heavier tails.
 
     Real errors are rarely Gaussian: most are smaller than their standard deviation, and a few
@@ -79,20 +80,17 @@ class TailScaling(nn.Module):
         self.log_variance_spread.copy_(spread)
         return self
 
-    def forward(self, predictive: GaussianPredictive) -> GaussianMixturePredictive:
+    def forward(self, predictive: Any) -> GaussianMixturePredictive:
         """The predictive with scaled variances and heavier tails."""
-        self._check(predictive)
+        predictive = self._check(predictive)
         mean = predictive.mean
         spread = (self.log_variance_spread.to(mean) * self._quantiles(mean)).exp()
-        factor = spread.unsqueeze(-1) * self.variance_scale.to(mean)  # (S, K)
-        components = GaussianPredictive(
-            mean.unsqueeze(-2).expand(*mean.shape[:-1], *factor.shape),
-            factor * predictive.epistemic_variance.unsqueeze(-2),
-            factor * predictive.noise_variance.unsqueeze(-2),
-        )
-        mixture = mix(components)
-        assert isinstance(mixture, GaussianMixturePredictive)
-        return mixture
+        return predictive.with_tails(spread.unsqueeze(-1) * self.variance_scale.to(mean))
+
+    @classmethod
+    def like(cls, predictive: Any) -> TailScaling:
+        """A new one for predictives such as this."""
+        return cls(RegressionPredictive.check(predictive).num_outputs)
 
     def extra_repr(self) -> str:
         """The sizes, for printing."""
@@ -103,35 +101,24 @@ class TailScaling(nn.Module):
         shares = torch.arange(self.num_components, dtype=like.dtype, device=like.device) + 0.5
         return torch.special.ndtri(shares / self.num_components)
 
-    def _check(self, predictive: Any) -> None:
-        if not isinstance(predictive, GaussianPredictive):
-            raise TypeError(
-                f"tails need a GaussianPredictive, got {type(predictive).__name__}; scale "
-                "mixtures and correlated outputs by VarianceScaling"
-            )
-        if predictive.mean.shape[-1] != len(self.variance_scale):
-            raise ValueError(
-                f"this scaling is for num_outputs={len(self.variance_scale)}, got predictions of "
-                f"{predictive.mean.shape[-1]} outputs; construct TailScaling with their number"
-            )
+    def _check(self, predictive: Any) -> Any:
+        return check_outputs(self, predictive, len(self.variance_scale))
 
 
-def _squares(
-    predictive: GaussianPredictive, target: Tensor, weight: Tensor | None
-) -> tuple[Tensor, Tensor]:
+def _squares(predictive: Any, target: Tensor, weight: Tensor | None) -> tuple[Tensor, Tensor]:
     """Squared standardised errors, (T, K), and weights, (T,)."""
-    shape, num_outputs = predictive.batch_shape, predictive.mean.shape[-1]
-    error = check_target(target, shape, num_outputs).to(predictive.mean) - predictive.mean
-    weight = error.new_ones(shape) if weight is None else weight
+    shape = predictive.batch_shape
+    squares = predictive.standardized_squares(target)  # (*batch, K)
+    weight = squares.new_ones(shape) if weight is None else weight
     if weight.shape != shape:
         raise ValueError(
             "outputs share their tails and take one weight per example, of shape "
             f"{tuple(shape)}, got {tuple(weight.shape)}"
         )
-    weights = check_weight(weight, shape, 1).to(error)  # (*batch, 1)
+    weights = check_weight(weight, shape, 1).to(squares)  # (*batch, 1)
     check_weights(weights)
-    squares = (error.square() / predictive.variance).where(weights != 0, 0)
-    return squares.reshape(-1, num_outputs), weights.reshape(-1)
+    squares = squares.where(weights != 0, 0)
+    return squares.reshape(-1, predictive.num_outputs), weights.reshape(-1)
 
 
 def _minimise(

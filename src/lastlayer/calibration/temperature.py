@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from .._checks import check_positive, check_range, check_weight, check_weights
 from .._data import Data
 from .._streaming import labelled
-from ..predictive import DiscriminativePredictive, GenerativePredictive
+from ..predictive import ClassificationPredictive
+from ._base import Scaling
 
 LARGEST_GRAPH = 1 << 14  # classes times examples; several kilobytes each for the gradient
 LARGEST_TEMPERATURE = 100.0  # and its inverse the smallest
-AnyPredictive = TypeVar("AnyPredictive")
 
 
-class TemperatureScaling(nn.Module):
+class TemperatureScaling(Scaling):
     r"""Class probabilities at another temperature, softmax(z/τ); τ > 1 is less sure.
 
     Gaussian logits of a discriminative head are divided by τ, so their mean by τ and their
@@ -68,7 +67,7 @@ class TemperatureScaling(nn.Module):
                 weight = check_weight(weight, target.shape, None)
                 check_weights(weight)
                 target = target.where(weight != 0, 0)  # ignored, whatever it is
-            num_classes = predictive.probs().shape[-1]
+            num_classes = self._check(predictive).num_classes
             check_range(target, num_classes)
             whole = (predictive.detach().to(torch.float64), target, weight)
             size = max(1, LARGEST_GRAPH // num_classes)
@@ -86,7 +85,7 @@ class TemperatureScaling(nn.Module):
                     log_temperature, dtype=torch.float64, device=target.device, requires_grad=True
                 )
                 with torch.enable_grad():
-                    loss = -at_temperature(predictive, point.exp()).log_prob(target)
+                    loss = -predictive.temper(point.exp()).log_prob(target)
                     loss = loss if weight is None else loss * weight
                     total += torch.autograd.grad(loss.sum(), point)[0].item()
             if not math.isfinite(total):
@@ -96,36 +95,24 @@ class TemperatureScaling(nn.Module):
         self.temperature.fill_(math.exp(_lowest(slope, math.log(LARGEST_TEMPERATURE))))
         return self
 
-    def forward(self, predictive: AnyPredictive) -> AnyPredictive:
+    def forward(self, predictive: Any) -> Any:
         """The predictive at temperature τ."""
-        return at_temperature(predictive, self.temperature)
+        return self._check(predictive).temper(self.temperature)
+
+    @classmethod
+    def like(cls, predictive: Any) -> TemperatureScaling:
+        """A new one for predictives such as this."""
+        return cls()
+
+    def _check(self, predictive: Any) -> ClassificationPredictive:
+        otherwise = "scale regression by VarianceScaling or TailScaling"
+        classes = ClassificationPredictive.check(predictive, otherwise)
+        self._applies(classes)
+        return classes
 
     def extra_repr(self) -> str:
         """The temperature, for printing."""
         return f"temperature={self.temperature.item():.4g}"
-
-
-def at_temperature(predictive: Any, temperature: Tensor) -> Any:
-    """A classification predictive at another temperature; see `TemperatureScaling`."""
-    if isinstance(predictive, DiscriminativePredictive):
-        return DiscriminativePredictive(
-            predictive.logit_mean / temperature,
-            predictive.epistemic_variance / temperature.square(),
-            predictive.noise_variance / temperature.square(),
-        )
-    if isinstance(predictive, GenerativePredictive):
-        log_probs = (predictive.log_joint / temperature).log_softmax(-1)
-        log_joint = predictive.log_density().unsqueeze(-1) + log_probs
-        # half the variance of the log-densities; a class that cannot be has both at −∞
-        spread = (predictive.log_joint - predictive.expected_log_joint).nan_to_num(0, 0, 0)
-        return GenerativePredictive(log_joint, log_joint - spread / temperature.square())
-    if hasattr(predictive, "components"):  # of a mixture, each at that temperature
-        return replace(predictive, components=at_temperature(predictive.components, temperature))
-    raise TypeError(
-        "a temperature needs the predictive of DiscriminativeClassification or "
-        f"GenerativeClassification, got {type(predictive).__name__}; scale regression by "
-        "VarianceScaling"
-    )
 
 
 def _lowest(slope: Callable[[float], float], bound: float) -> float:

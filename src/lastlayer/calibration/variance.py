@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from .._checks import check_count, check_target, check_weight, check_weights
+from .._checks import check_count, check_weight, check_weights
 from .._data import Data
 from .._streaming import labelled
-from ..predictive import GaussianPredictive, MultivariateGaussianPredictive
+from ..predictive import RegressionPredictive
+from ._base import Scaling
 
-AnyPredictive = TypeVar("AnyPredictive")
 
-
-class VarianceScaling(nn.Module):
+class VarianceScaling(Scaling):
     r"""Variances times a factor c_k per output, epistemic and noise alike; the mean stays.
 
     The factor that minimises the Gaussian negative log-likelihood of held-out targets is closed
@@ -66,7 +64,7 @@ class VarianceScaling(nn.Module):
         squares: Tensor | float = 0.0  # (K,), or (K, K) for correlated outputs
         total: Tensor | float = 0.0
         for predictive, target, weight in labelled(model, data, batch_size, progress):
-            _check_regression(predictive, len(self.variance_scale))
+            check_outputs(self, predictive, len(self.variance_scale))
             terms, weights = _squares(predictive.to(torch.float64), target, weight)
             squares = squares + terms
             total = total + weights
@@ -76,10 +74,15 @@ class VarianceScaling(nn.Module):
         self.variance_scale.copy_(scale)
         return self
 
-    def forward(self, predictive: AnyPredictive) -> AnyPredictive:
+    def forward(self, predictive: Any) -> Any:
         """The predictive with scaled variances."""
-        _check_regression(predictive, len(self.variance_scale))
-        return _scaled(predictive, self.variance_scale)
+        predictive = check_outputs(self, predictive, len(self.variance_scale))
+        return predictive.scale_variance(self.variance_scale.to(predictive.mean))
+
+    @classmethod
+    def like(cls, predictive: Any) -> VarianceScaling:
+        """A new one for predictives such as this."""
+        return cls(RegressionPredictive.check(predictive).num_outputs)
 
     def extra_repr(self) -> str:
         """The number of outputs, for printing."""
@@ -95,64 +98,41 @@ def check_errors(scale: Tensor, errors: Tensor) -> None:
         )
 
 
-def _scaled(predictive: Any, variance_scale: Tensor) -> Any:
-    """A regression predictive with its variances times c, (K,)."""
-    scale = variance_scale.to(predictive.mean)
-    if isinstance(predictive, GaussianPredictive):
-        return replace(
-            predictive,
-            epistemic_variance=scale * predictive.epistemic_variance,
-            noise_variance=scale * predictive.noise_variance,
-        )
-    if isinstance(predictive, MultivariateGaussianPredictive):
-        outer = scale.sqrt().unsqueeze(-1) * scale.sqrt()
-        return replace(
-            predictive,
-            epistemic_covariance=outer * predictive.epistemic_covariance,
-            noise_covariance=outer * predictive.noise_covariance,
-        )
-    center, components = predictive.mean.unsqueeze(-2), _scaled(predictive.components, scale)
-    stretched = center + scale.sqrt() * (components.mean - center)
-    return replace(predictive, components=replace(components, mean=stretched))
-
-
-def _check_regression(predictive: Any, num_outputs: int) -> None:
-    parts = getattr(predictive, "components", predictive)  # of a mixture
-    if not isinstance(parts, GaussianPredictive | MultivariateGaussianPredictive):
-        raise TypeError(
-            f"variances need the predictive of Regression, got {type(predictive).__name__}; "
-            "scale classification by TemperatureScaling"
-        )
-    if predictive.mean.shape[-1] != num_outputs:
+def check_outputs(scaling: Scaling, predictive: Any, num_outputs: int) -> RegressionPredictive:
+    """Return a predictive of regression that a scaling of so many outputs is for, or raise."""
+    regression = RegressionPredictive.check(
+        predictive, "scale classification by TemperatureScaling"
+    )
+    scaling._applies(regression)
+    if regression.num_outputs != num_outputs:
         raise ValueError(
             f"this scaling is for num_outputs={num_outputs}, got predictions of "
-            f"{predictive.mean.shape[-1]} outputs; construct VarianceScaling with their number"
+            f"{regression.num_outputs} outputs; construct {type(scaling).__name__} with their "
+            "number"
         )
+    return regression
 
 
-def _squares(predictive: Any, target: Tensor, weight: Tensor | None) -> tuple[Tensor, Tensor]:
+def _squares(
+    predictive: RegressionPredictive, target: Tensor, weight: Tensor | None
+) -> tuple[Tensor, Tensor]:
     """Weighted sums of r²/v, (K,), or of rrᵀ∘C⁻¹, (K, K), and of the weights."""
-    mean, shape = predictive.mean, predictive.batch_shape
-    error = check_target(target, shape, mean.shape[-1]) - mean
-    joint = isinstance(predictive, MultivariateGaussianPredictive)
+    shape = predictive.batch_shape
+    terms = predictive.standardized_squares(target)  # (*batch, K), or (*batch, K, K)
+    joint = terms.ndim > len(shape) + 1
     if weight is None:
-        weight = error.new_ones(shape)
+        weight = terms.new_ones(shape)
     elif joint and weight.shape != shape:
         raise ValueError(
             "correlated outputs are scaled together and take one weight per example, of shape "
             f"{tuple(shape)}, got {tuple(weight.shape)}"
         )
-    weights = check_weight(weight, shape, mean.shape[-1]).to(error)
+    weights = check_weight(weight, shape, predictive.num_outputs).to(terms)
     check_weights(weights)
-    error = error.where(weights != 0, 0)
-    if not joint:
-        terms = weights * error.square() / predictive.variance
-        return terms.reshape(-1, mean.shape[-1]).sum(0), weights.expand_as(terms).flatten(
-            0, -2
-        ).sum(0)
-    precision = torch.cholesky_inverse(torch.linalg.cholesky(predictive.covariance))
-    terms = (weights * error).unsqueeze(-1) * precision * error.unsqueeze(-2)
-    return terms.reshape(-1, *terms.shape[-2:]).sum(0), weights.sum()
+    weights = weights.unsqueeze(-1) if joint else weights
+    terms = (weights * terms).where(weights != 0, 0)
+    size = terms.shape[len(shape) :]
+    return terms.reshape(-1, *size).sum(0), weights.expand_as(terms).reshape(-1, *size).sum(0)
 
 
 def _joint_scale(matrix: Tensor) -> Tensor:

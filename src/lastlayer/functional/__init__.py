@@ -5,6 +5,7 @@ Nothing here owns a parameter or inspects a value; modules call these functions 
 """
 
 from .bounds import generative_bound, jensen_bound, tilted_bound
+from .crps import gaussian_crps, gaussian_mixture_crps
 from .densities import (
     GaussianPrecision,
     class_log_densities,
@@ -37,8 +38,10 @@ __all__ = [
     "expected_log_softmax",
     "expected_softmax",
     "full_precision",
+    "gaussian_crps",
     "gaussian_kl",
     "gaussian_log_densities",
+    "gaussian_mixture_crps",
     "generative_bound",
     "inverse_wishart_exponent",
     "inverse_wishart_log_density",

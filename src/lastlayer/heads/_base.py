@@ -80,6 +80,16 @@ class Head(nn.Module, ABC):
         """Features that have a weight: `num_features`, and one more for a bias."""
         return self.num_features + int(self.bias)
 
+    @property
+    def num_densities(self) -> int:
+        """How many Gaussians `FeatureDensity` takes the features for: one per class."""
+        return self.num_outputs
+
+    @property
+    def density_prior(self) -> Prior | None:
+        """The prior of the densities of features, if the head has one."""
+        return None
+
     def reset_parameters(self) -> None:
         """Start anew: weights as in a linear layer, logits and errors of order one at any width.
 

@@ -111,6 +111,11 @@ class GenerativeClassification(ConjugateHead):
             value = value.float()
         super().__setattr__(name, value)
 
+    @property
+    def density_prior(self) -> Prior:
+        """The prior of the densities of features: the head's own."""
+        return self.prior
+
     def reset_parameters(self) -> None:
         """Start anew, with unit noise and no class observed."""
         super().reset_parameters()

@@ -97,6 +97,11 @@ class Regression(ConjugateHead):
         self.noise = NOISES[noise](num_outputs, device=device, dtype=dtype)
         self.reset_parameters()
 
+    @property
+    def num_densities(self) -> int:
+        """One: real-valued targets do not divide the features into classes."""
+        return 1
+
     def reset_parameters(self) -> None:
         """Start anew, with unit noise; see `initialize` for targets of another scale."""
         super().reset_parameters()

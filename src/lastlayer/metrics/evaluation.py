@@ -42,15 +42,13 @@ def evaluate(
     metric: RegressionMetrics | ClassificationMetrics | None = None
     for predictive, target, weight in labelled(model, data, batch_size, progress):
         if metric is None:
-            if hasattr(predictive, "log_probs"):
-                metric = ClassificationMetrics(num_bins, device=target.device)
-            elif hasattr(predictive, "interval"):
-                metric = RegressionMetrics(levels, device=target.device)
-            else:
-                raise TypeError(
-                    "the model must return a predictive of regression or classification, got "
-                    f"{type(predictive).__name__}; a lastlayer head returns one"
-                )
+            regression = predictive.task == "regression"
+            device = target.device
+            metric = (
+                RegressionMetrics(levels, device)
+                if regression
+                else ClassificationMetrics(num_bins, device)
+            )
         metric.update(predictive, target, weight)
     assert metric is not None  # data without examples is an error above
     return {name: value.item() for name, value in metric.compute().items()}

@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from .._checks import check_count, check_labels, check_target, check_weight
+from .._checks import check_count, check_labels, check_range, check_target, check_weight
+from ..predictive import RegressionPredictive
 
 LEVELS = (0.5, 0.9, 0.95)
 
@@ -86,6 +87,7 @@ def top_label(
     """Confidence in the likeliest class, whether it is right, and weight, flat, (B,) each."""
     target = check_labels(target, probs.shape[:-1])
     weight = as_weight(weight, target.shape, None, probs)
+    check_range(target.where(weight > 0, 0), probs.shape[-1])  # what is ignored may be anything
     confidence, label = probs.max(-1)
     return confidence.flatten(), (label == target).flatten(), weight.flatten()
 
@@ -152,7 +154,8 @@ def coverage_curve(
         levels: of the intervals, each between 0 and 1.
         weight: (*batch,), or (*batch, K).
     """
-    target = check_target(target, predictive.batch_shape, predictive.mean.shape[-1])
+    predictive = RegressionPredictive.check(predictive, "use calibration_bins of its probs()")
+    target = check_target(target, predictive.batch_shape, predictive.num_outputs)
     weight = as_weight(weight, predictive.batch_shape, target.shape[-1], predictive.mean)
     total, covered, width, squares = coverage_sums(predictive, target, levels, weight)
     return CoverageCurve(

@@ -10,7 +10,7 @@ from torch import Tensor
 from torchmetrics import Metric
 
 from .._checks import check_count, check_labels, check_range, check_target
-from ..predictive import GaussianPredictive
+from ..predictive import ClassificationPredictive, RegressionPredictive
 from .reliability import (
     LEVELS,
     CalibrationBins,
@@ -22,7 +22,7 @@ from .reliability import (
     equal_weight_error,
     weighted_sum,
 )
-from .scores import brier_score, crps
+from .scores import brier_score
 
 
 class _Sums(Metric):
@@ -81,31 +81,23 @@ class RegressionMetrics(_Sums):
             target: (*batch, K), or (*batch,) if K = 1.
             weight: (*batch,), or (*batch, K) if the outputs are independent.
         """
-        shape, num_outputs = predictive.batch_shape, predictive.mean.shape[-1]
+        predictive = RegressionPredictive.check(predictive, "use ClassificationMetrics")
+        shape, num_outputs = predictive.batch_shape, predictive.num_outputs
         target = check_target(target, shape, num_outputs)
         per_output = weight is not None and weight.shape != shape and num_outputs > 1
         weights = as_weight(weight, shape, num_outputs, self.total)  # (*batch, K)
-        log_prob = self._log_prob(predictive, target, per_output)
+        if per_output:  # K times that of each output, whose mean is the example's
+            log_prob = num_outputs * predictive.log_prob_per_output(target)
+        else:
+            log_prob = predictive.log_prob(target).unsqueeze(-1)
         self.nll -= weighted_sum(log_prob, weights if per_output else weights[..., :1])
         self.squared_error += weighted_sum((target - predictive.mean).square(), weights)
-        self.crps += weighted_sum(crps(predictive, target), weights)
+        self.crps += weighted_sum(predictive.crps(target), weights)
         total, covered, width, squared = coverage_sums(predictive, target, self.levels, weights)
         self.total += total
         self.covered += covered
         self.width += width
         self.squared_weight += squared
-
-    def _log_prob(self, predictive: Any, target: Tensor, per_output: bool) -> Tensor:
-        """Log-density of an example, (*batch, 1), or K times that of each output, (*batch, K)."""
-        if not per_output:
-            return predictive.log_prob(target).unsqueeze(-1)
-        if not isinstance(predictive, GaussianPredictive):
-            raise ValueError(
-                "weights per output need independent outputs, a GaussianPredictive, got a "
-                f"{type(predictive).__name__}; pass one weight per example"
-            )
-        alone = GaussianPredictive(*(t.unsqueeze(-1) for t in predictive._tensors()))
-        return alone.log_prob(target.unsqueeze(-1)) * target.shape[-1]
 
     def compute(self) -> dict[str, Tensor]:
         """`nll`, `rmse`, `crps`, and for every level `coverage_0.9` and `width_0.9`."""
@@ -176,6 +168,7 @@ class ClassificationMetrics(_Sums):
             target: class indices, (*batch,).
             weight: (*batch,).
         """
+        predictive = ClassificationPredictive.check(predictive, "use RegressionMetrics")
         log_probs = predictive.log_probs().to(self.total.dtype)  # (*batch, K)
         target = check_labels(target, log_probs.shape[:-1])
         weight = as_weight(weight, target.shape, None, self.total)

@@ -21,7 +21,7 @@ from .._checks import (
 from .._data import Data
 from .._streaming import predictions
 from ..functional import at_least_float32, inverse_wishart_exponent
-from ..heads import GenerativeClassification, Head, Regression
+from ..network import Network
 from ..priors import Prior
 from .gaussians import Gaussians, map_mean, outer
 
@@ -132,13 +132,10 @@ class FeatureDensity(nn.Module):
         Returns:
             The fitted density. Score with it by `ood.scores(network.backbone, data, density)`.
         """
-        head = getattr(model, "head", None)
-        if isinstance(head, Head):
-            if num_classes is None:
-                num_classes = 1 if isinstance(head, Regression) else head.num_outputs
-            if prior is None and isinstance(head, GenerativeClassification):
-                prior = head.prior
-            model = model.backbone  # type: ignore[attr-defined]
+        if isinstance(model, Network):
+            head, model = model.head, model.backbone
+            num_classes = head.num_densities if num_classes is None else num_classes
+            prior = head.density_prior if prior is None else prior
         if num_classes is None:
             raise ValueError("num_classes is not known without a head; pass it, or 1 for no labels")
         density = None

@@ -13,6 +13,7 @@ from .._checks import check_choice
 from .._data import Data
 from .._streaming import predictions
 from ..calibration.conformal import upper_quantile
+from ..predictive import ClassificationPredictive, Predictive
 
 
 def max_probability(predictive: Any) -> Tensor:
@@ -20,29 +21,29 @@ def max_probability(predictive: Any) -> Tensor:
 
     Added up from the other classes, so that it tells inputs apart however sure the model is.
     """
-    probs = _offered(predictive, "probs", "classification heads")()
+    classes = ClassificationPredictive.check(predictive, "choose another score")
+    probs = classes.probs()
     return probs.scatter(-1, probs.argmax(-1, keepdim=True), 0).sum(-1)
 
 
 def predictive_entropy(predictive: Any) -> Tensor:
     """Entropy of the target in nats, weights and noise together, (*batch,)."""
-    return _offered(predictive, "entropy", "all heads")()
+    return Predictive.check(predictive).entropy()
 
 
 def mutual_information(predictive: Any) -> Tensor:
     """What the target would tell about the weights in nats: epistemic only, (*batch,)."""
-    return _offered(predictive, "mutual_information", "all heads")()
+    return Predictive.check(predictive).mutual_information()
 
 
 def epistemic_variance(predictive: Any) -> Tensor:
     """Variance due to the weights, of targets or of logits, summed over outputs, (*batch,)."""
-    heads = "Regression and DiscriminativeClassification"
-    return _offered(predictive, "epistemic_variance", heads).sum(-1)
+    return Predictive.check(predictive).total_epistemic_variance()
 
 
 def feature_density(predictive: Any) -> Tensor:
     """−log p(φ) of the features in nats, (*batch,); the paper's for generative heads."""
-    return -_offered(predictive, "log_density", "GenerativeClassification")()
+    return -Predictive.check(predictive).log_density()
 
 
 SCORES: dict[str, Callable[[Any], Tensor]] = {
@@ -55,16 +56,6 @@ SCORES: dict[str, Callable[[Any], Tensor]] = {
         feature_density,
     )
 }
-
-
-def _offered(predictive: Any, name: str, heads: str) -> Any:
-    """A method or property that only some predictives have."""
-    if not hasattr(predictive, name):
-        raise TypeError(
-            f"this score needs {name}, which predictives of {heads} offer; "
-            f"{type(predictive).__name__} does not: choose another score"
-        )
-    return getattr(predictive, name)
 
 
 def scores(

@@ -7,14 +7,28 @@ noise (aleatoric, does not) are kept apart.
 """
 
 from ._base import Predictive
-from .classes import DiscriminativePredictive, GenerativePredictive
+from .classes import DiscriminativePredictive, GenerativePredictive, SoftmaxPredictive
+from .classification import ClassificationPredictive, ClassMixturePredictive
 from .gaussian import GaussianPredictive, MultivariateGaussianPredictive
+from .gaussian_mixture import GaussianMixturePredictive
 from .joint import JointGaussianPredictive, JointLogitPredictive, JointPredictive
 from .joint_correlated import JointMatrixNormalPredictive, JointMultivariateGaussianPredictive
-from .mixture import ClassMixturePredictive, GaussianMixturePredictive, mix
+from .plain import Plain
+from .regression import RegressionMixturePredictive, RegressionPredictive
+
+
+def mix(components: Predictive) -> Predictive:
+    """The equal mixture over the last batch dimension of a predictive; see `Predictive.mixture`.
+
+    Args:
+        components: a predictive of batch shape (*batch, S), S components for each example.
+    """
+    return components.mixture()
+
 
 __all__ = [
     "ClassMixturePredictive",
+    "ClassificationPredictive",
     "DiscriminativePredictive",
     "GaussianMixturePredictive",
     "GaussianPredictive",
@@ -25,6 +39,10 @@ __all__ = [
     "JointMultivariateGaussianPredictive",
     "JointPredictive",
     "MultivariateGaussianPredictive",
+    "Plain",
     "Predictive",
+    "RegressionMixturePredictive",
+    "RegressionPredictive",
+    "SoftmaxPredictive",
     "mix",
 ]

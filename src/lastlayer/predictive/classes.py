@@ -1,71 +1,22 @@
-"""Predictives of classification: probabilities of classes."""
+"""Predictives of classification heads and of a plain softmax."""
 
 from __future__ import annotations
 
 import math
-from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
-from torch.distributions import Categorical, Distribution
 
-from .._checks import check_count, check_labels
+from .._checks import check_count
 from ..functional import expected_entropy_of_softmax, expected_log_softmax, expected_softmax
-from ._base import Predictive, as_shape
-
-
-class _Classes(Predictive):
-    """What the two classification predictives share."""
-
-    @abstractmethod
-    def probs(self) -> Tensor:
-        """Class probabilities, (*batch, K)."""
-
-    def log_prob(self, target: Tensor) -> Tensor:
-        """Log-probability of class labels, (*batch,)."""
-        target = check_labels(target, self.batch_shape)
-        return self.log_probs().gather(-1, target.unsqueeze(-1)).squeeze(-1)
-
-    @abstractmethod
-    def log_probs(self) -> Tensor:
-        """Logarithms of the class probabilities, (*batch, K)."""
-
-    @property
-    def mode(self) -> Tensor:
-        """The likeliest class, (*batch,)."""
-        return self.log_probs().argmax(-1)
-
-    def entropy(self) -> Tensor:
-        """Entropy of the label in nats, (*batch,)."""
-        return _entropy(self.log_probs())
-
-    def sample(
-        self, sample_shape: Sequence[int] | int = (), generator: torch.Generator | None = None
-    ) -> Tensor:
-        """Draws of the label, (*sample_shape, *batch)."""
-        probs = self.probs()
-        shape = (*as_shape(sample_shape), *self.batch_shape)
-        if 0 in shape:
-            return torch.empty(shape, dtype=torch.int64, device=probs.device)
-        count = math.prod(as_shape(sample_shape))
-        flat = probs.reshape(-1, probs.shape[-1])
-        drawn = flat.multinomial(count, replacement=True, generator=generator)
-        return drawn.mT.reshape(shape)
-
-    def distribution(self) -> Distribution:
-        """The categorical distribution of the label."""
-        return Categorical(probs=self.probs())
-
-
-def _entropy(log_probs: Tensor) -> Tensor:
-    finite = log_probs.clamp(min=-1e4)  # impossible classes add nothing, nor to the gradient
-    return -(finite.exp() * finite).sum(-1)
+from ._base import as_shape, log_mean_exp
+from .classification import ClassificationPredictive, entropy
 
 
 @dataclass(frozen=True, eq=False)
-class DiscriminativePredictive(_Classes):
+class DiscriminativePredictive(ClassificationPredictive):
     """Softmax of independent Gaussian logits.
 
     Attributes:
@@ -120,7 +71,33 @@ class DiscriminativePredictive(_Classes):
         logits = weights_only.sample_logits((num_samples,), generator)
         log_probs = expected_log_softmax(logits, self.noise_variance.expand_as(logits))
         mean = log_probs.logsumexp(0) - math.log(num_samples)
-        return _entropy(mean) - _entropy(log_probs).mean(0)
+        return entropy(mean) - entropy(log_probs).mean(0)
+
+    def total_epistemic_variance(self) -> Tensor:
+        """Variance of the logits due to the weights, summed over classes, (*batch,)."""
+        return self.epistemic_variance.sum(-1)
+
+    def temper(self, temperature: Tensor) -> DiscriminativePredictive:
+        """The predictive with logits over τ, (): their mean over τ, their variances over τ²."""
+        return DiscriminativePredictive(
+            self.logit_mean / temperature,
+            self.epistemic_variance / temperature.square(),
+            self.noise_variance / temperature.square(),
+        )
+
+    def pooled(self) -> DiscriminativePredictive:
+        """Gaussian logits with the mean and variance over the last dimension of the batch.
+
+        The spread of the means counts as epistemic. A constant added to all logits of a component
+        changes no probability and is no spread.
+        """
+        mean = self.logit_mean
+        spread = (mean - mean.mean(-1, keepdim=True)).var(-2, correction=0)
+        return DiscriminativePredictive(
+            mean.mean(-2),
+            self.epistemic_variance.mean(-2) + spread,
+            self.noise_variance.mean(-2),
+        )
 
     def sample_logits(
         self, sample_shape: Sequence[int] | int = (), generator: torch.Generator | None = None
@@ -133,7 +110,7 @@ class DiscriminativePredictive(_Classes):
 
 
 @dataclass(frozen=True, eq=False)
-class GenerativePredictive(_Classes):
+class GenerativePredictive(ClassificationPredictive):
     """Bayes' rule over Gaussian class densities.
 
     Attributes:
@@ -177,3 +154,53 @@ class GenerativePredictive(_Classes):
         conditional = expected_entropy_of_softmax(mean, variance.unsqueeze(-2).expand_as(mean))
         conditional = (weight * conditional).sum(-1) / weight.sum(-1)
         return (self.entropy() - conditional).clamp(min=0)
+
+    def temper(self, temperature: Tensor) -> GenerativePredictive:
+        """The predictive with probabilities softmax(log p(φ, y)/τ); the density log p(φ) stays."""
+        log_probs = (self.log_joint / temperature).log_softmax(-1)
+        log_joint = self.log_density().unsqueeze(-1) + log_probs
+        # half the variance of the log-densities; a class that cannot be has both at −∞
+        spread = (self.log_joint - self.expected_log_joint).nan_to_num(0, 0, 0)
+        return GenerativePredictive(log_joint, log_joint - spread / temperature.square())
+
+    def pooled(self) -> GenerativePredictive:
+        """The mean joint densities over the last dimension of the batch."""
+        return GenerativePredictive(
+            log_mean_exp(self.log_joint, -2), self.expected_log_joint.mean(-2)
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class SoftmaxPredictive(ClassificationPredictive):
+    """The softmax of plain logits, as any classifier has them; its weights are certain.
+
+    Attributes:
+        logits: (*batch, K).
+    """
+
+    logits: Tensor
+
+    def log_probs(self) -> Tensor:
+        """Logarithms of the class probabilities, (*batch, K)."""
+        return self.logits.log_softmax(-1)
+
+    def probs(self) -> Tensor:
+        """Class probabilities, (*batch, K)."""
+        return self.logits.softmax(-1)
+
+    def mutual_information(self) -> Tensor:
+        """Zero: there is no distribution over weights, unless in a mixture, (*batch,)."""
+        return self.logits.new_zeros(self.batch_shape)
+
+    def total_epistemic_variance(self) -> Tensor:
+        """Zero: there is no distribution over weights, unless in a mixture, (*batch,)."""
+        return self.logits.new_zeros(self.batch_shape)
+
+    def temper(self, temperature: Tensor) -> SoftmaxPredictive:
+        """The softmax of logits over τ, ()."""
+        return SoftmaxPredictive(self.logits / temperature)
+
+    def pooled(self) -> DiscriminativePredictive:
+        """Gaussian logits with the mean and variance over the last dimension of the batch."""
+        zero = torch.zeros_like(self.logits)
+        return DiscriminativePredictive(self.logits, zero, zero).pooled()

@@ -1,45 +1,48 @@
-"""Predictives of regression: Gaussian targets."""
+"""Gaussian predictives of regression, with independent or correlated outputs."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 from torch.distributions import Distribution, Independent, MultivariateNormal, Normal
 
-from .._checks import check_target
-from ..functional import LOG_2PI
-from ._base import Predictive, as_shape
+from ..functional import LOG_2PI, gaussian_crps
+from ._base import as_shape
+from ._quantiles import as_mass, check_level
+from .gaussian_mixture import GaussianMixturePredictive
+from .regression import RegressionPredictive
 
 
-class _Gaussian(Predictive):
+class _Gaussian(RegressionPredictive):
     """What the two Gaussian predictives share."""
-
-    mean: Tensor
 
     @property
     @abstractmethod
-    def variance(self) -> Tensor:
-        """Variance of each target, weights and noise together, (*batch, K)."""
+    def covariance(self) -> Tensor:
+        """Joint covariance of the targets of an example, (*batch, K, K)."""
 
-    @property
-    def stddev(self) -> Tensor:
-        """Standard deviation of each target, (*batch, K)."""
-        return self.variance.sqrt()
+    def cdf(self, value: Tensor) -> Tensor:
+        """Probability of each target to lie below a value, (*batch, K)."""
+        score = (self._target(value) - self.mean) / self.stddev
+        return 0.5 * torch.erfc(-(0.5**0.5) * score)  # ndtr has no digits far below
+
+    def quantile(self, mass: float | Tensor) -> Tensor:
+        """The value with so much probability below, (*batch, K)."""
+        return self.mean + torch.special.ndtri(as_mass(mass)) * self.stddev
 
     def interval(self, level: float = 0.9) -> tuple[Tensor, Tensor]:
         """Lower and upper end of the central interval of each target, (*batch, K) each."""
-        if not 0 < level < 1:
-            raise ValueError(f"level must lie between 0 and 1, got {level!r}; 0.9 is 90 percent")
-        upper = torch.tensor(0.5 + level / 2, dtype=torch.float64, device="cpu")
-        width = torch.special.ndtri(upper) * self.stddev  # a number: does not change the dtype
+        check_level(level)
+        width = torch.special.ndtri(as_mass(0.5 + level / 2)) * self.stddev
         return self.mean - width, self.mean + width
 
-    def _target(self, target: Tensor) -> Tensor:
-        return check_target(target, self.batch_shape, self.mean.shape[-1])
+    def crps(self, target: Tensor) -> Tensor:
+        """Continuous ranked probability score of each target, in its units, (*batch, K)."""
+        return gaussian_crps(self.mean, self.stddev, self._target(target))
 
     def _noise(
         self, sample_shape: Sequence[int] | int, generator: torch.Generator | None
@@ -59,14 +62,10 @@ class GaussianPredictive(_Gaussian):
         noise_variance: variance due to noise, (*batch, K).
     """
 
+    scalings = ("TailScaling", "VarianceScaling")
     mean: Tensor
     epistemic_variance: Tensor
     noise_variance: Tensor
-
-    @property
-    def variance(self) -> Tensor:
-        """Variance of each target, weights and noise together, (*batch, K)."""
-        return self.epistemic_variance + self.noise_variance
 
     @property
     def covariance(self) -> Tensor:
@@ -85,9 +84,13 @@ class GaussianPredictive(_Gaussian):
 
     def log_prob(self, target: Tensor) -> Tensor:
         """Log-density of the targets, joint over outputs, (*batch,)."""
+        return self.log_prob_per_output(target).sum(-1)
+
+    def log_prob_per_output(self, target: Tensor) -> Tensor:
+        """Log-density of each target, (*batch, K)."""
         variance = self.variance
         squares = (self._target(target) - self.mean).square() / variance
-        return -0.5 * (squares + variance.log() + LOG_2PI).sum(-1)
+        return -0.5 * (squares + variance.log() + LOG_2PI)
 
     def entropy(self) -> Tensor:
         """Differential entropy of the targets in nats, (*batch,)."""
@@ -96,6 +99,27 @@ class GaussianPredictive(_Gaussian):
     def mutual_information(self) -> Tensor:
         """What observing the target would tell about the weights, in nats, (*batch,)."""
         return 0.5 * (self.epistemic_variance / self.noise_variance).log1p().sum(-1)
+
+    def affine(self, location: Tensor, scale: Tensor) -> GaussianPredictive:
+        """The predictive of location + scale · y."""
+        return replace(self._scaled(scale.square()), mean=location + scale * self.mean)
+
+    def scale_variance(self, factor: Tensor) -> GaussianPredictive:
+        """The predictive with variances times c_k, (K,)."""
+        return self._scaled(factor)
+
+    def with_tails(self, factors: Tensor) -> GaussianMixturePredictive:
+        """The mixture over components with variances times c_sk, (S, K)."""
+        parts = self.map(lambda t: t.unsqueeze(-2).expand(*t.shape[:-1], *factors.shape))
+        return parts._scaled(factors)._mixed()
+
+    def _scaled(self, factor: Tensor) -> GaussianPredictive:
+        return GaussianPredictive(
+            self.mean, factor * self.epistemic_variance, factor * self.noise_variance
+        )
+
+    def _mixed(self) -> GaussianMixturePredictive:
+        return GaussianMixturePredictive(self)
 
     def sample(
         self, sample_shape: Sequence[int] | int = (), generator: torch.Generator | None = None
@@ -123,22 +147,17 @@ class MultivariateGaussianPredictive(_Gaussian):
     noise_covariance: Tensor
 
     @property
-    def variance(self) -> Tensor:
-        """Variance of each target, weights and noise together, (*batch, K)."""
-        return self.covariance.diagonal(dim1=-2, dim2=-1)
-
-    @property
     def covariance(self) -> Tensor:
         """Joint covariance of the targets of an example, (*batch, K, K)."""
         return self.epistemic_covariance + self.noise_covariance
 
     @property
-    def epistemic_variance(self) -> Tensor:
+    def epistemic_variance(self) -> Tensor:  # type: ignore[override]
         """Variance due to the weights, (*batch, K)."""
         return self.epistemic_covariance.diagonal(dim1=-2, dim2=-1)
 
     @property
-    def noise_variance(self) -> Tensor:
+    def noise_variance(self) -> Tensor:  # type: ignore[override]
         """Variance due to noise, (*batch, K)."""
         return self.noise_covariance.diagonal(dim1=-2, dim2=-1)
 
@@ -159,6 +178,29 @@ class MultivariateGaussianPredictive(_Gaussian):
         """What observing the target would tell about the weights, in nats, (*batch,)."""
         noise = torch.linalg.slogdet(self.noise_covariance).logabsdet
         return 0.5 * (torch.linalg.slogdet(self.covariance).logabsdet - noise)
+
+    def affine(self, location: Tensor, scale: Tensor) -> MultivariateGaussianPredictive:
+        """The predictive of location + scale · y."""
+        return replace(self._scaled(scale), mean=location + scale * self.mean)
+
+    def scale_variance(self, factor: Tensor) -> MultivariateGaussianPredictive:
+        """The predictive with variances times c_k, (K,), and the same correlations."""
+        return self._scaled(factor.sqrt())
+
+    def standardized_squares(self, target: Tensor) -> Tensor:
+        """r_k (C⁻¹)_kl r_l, with r the errors and C the covariance, (*batch, K, K)."""
+        error = self._target(target) - self.mean
+        precision = torch.cholesky_inverse(torch.linalg.cholesky(self.covariance))
+        return error.unsqueeze(-1) * precision * error.unsqueeze(-2)
+
+    def _scaled(self, scale: Tensor) -> MultivariateGaussianPredictive:
+        outer = scale.unsqueeze(-1) * scale.unsqueeze(-2)
+        return MultivariateGaussianPredictive(
+            self.mean, outer * self.epistemic_covariance, outer * self.noise_covariance
+        )
+
+    def _mixed(self) -> GaussianMixturePredictive:
+        return GaussianMixturePredictive(self)
 
     def sample(
         self, sample_shape: Sequence[int] | int = (), generator: torch.Generator | None = None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,6 @@ from torch.utils import _pytree as pytree
 
 from ..network import Network
 from ..ood import FeatureDensity
-from ..predictive import GaussianPredictive
 from .encoding import Encoding, location_and_scale
 
 TOGETHER = 8192  # rows of one output that are predicted at once
@@ -55,16 +53,7 @@ class Units(nn.Module):
 
     def forward(self, predictive: Any) -> Any:
         """The predictive in the units of the target."""
-        if hasattr(predictive, "components"):
-            return replace(predictive, components=self(predictive.components))
-        if not isinstance(predictive, GaussianPredictive):
-            return predictive
-        square = self.scale.square()
-        return GaussianPredictive(
-            self.restore(predictive.mean),
-            square * predictive.epistemic_variance,
-            square * predictive.noise_variance,
-        )
+        return predictive.affine(self.location, self.scale)
 
 
 class RowDensity(nn.Module):

@@ -15,8 +15,7 @@ from torch.utils import _pytree as pytree
 
 from .._checks import check_count
 from .._data import as_batch
-from ..calibration import TailScaling, TemperatureScaling, VarianceScaling
-from ..predictive import GaussianPredictive
+from ..calibration import default_scaling
 from . import SOAP, fit_many
 from .loop import own_random_numbers
 from .one import weighted_sums
@@ -348,15 +347,6 @@ class _Problem:
             [{**one.setting._asdict(), "nll": one.nll} for one in self.tries],
             list(zip(best.models, self.folds, strict=True)),
         )
-
-
-def default_scaling(predictive: Any) -> nn.Module:
-    """The calibration for a kind of predictive."""
-    if isinstance(predictive, GaussianPredictive):
-        return TailScaling(predictive.mean.shape[-1])
-    if hasattr(predictive, "probs"):
-        return TemperatureScaling()
-    return VarianceScaling(predictive.mean.shape[-1])
 
 
 def _alike(problems: list[_Problem]) -> list[_Problem]:
