@@ -16,7 +16,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks.markdown import ROOT
-from benchmarks.pages import choosing, estimators, performance, readme, using
+from benchmarks.pages import choosing, estimators, performance, readme, training
 from benchmarks.pages.choosing import COVERAGE, DIFFERENCE, GAP, LOSS, NLL, NOISE, choices
 from benchmarks.pages.performance import section
 
@@ -32,6 +32,8 @@ TABLES: dict[str, Tables] = {
         "backbone": partial(section, "backbone"),
         "cancellation": partial(section, "cancellation"),
         "grid": performance.grid,
+        "seeds": training.seeds,
+        "posttrain": training.passes,
         "profile": partial(section, "profile", "profile.json"),
         "compiled": partial(section, "compiled", "compiled.json"),
     },
@@ -56,7 +58,6 @@ TABLES: dict[str, Tables] = {
         "nll": estimators.nll,
         **{metric: partial(estimators.by_metric, metric) for metric in estimators.METRICS},
     },
-    "docs/using.md": {"seeds": using.seeds, "posttrain": using.passes},
     "docs/decisions/0005-quadrature-for-the-mean-softmax.md": {"softmax": performance.softmax},
 }
 

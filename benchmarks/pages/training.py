@@ -1,4 +1,4 @@
-"""Tables of docs/using.md."""
+"""Tables of docs/performance.md on training: many seeds, and post-training."""
 
 from __future__ import annotations
 
