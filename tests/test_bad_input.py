@@ -213,7 +213,7 @@ ERRORS: list[tuple[str, list[Callable[[], object]], type[Exception], str]] = [
         "a covariance that is made already",
         [lambda: regression(covariance=ll.Dense(K, N))],
         TypeError,
-        "wanted as a callable",
+        "a name or a callable",
     ),
     (
         "an average over no samples",

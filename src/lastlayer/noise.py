@@ -91,7 +91,7 @@ class Noise(nn.Module, ABC):
         return at_least_float32(self.log_precision_scale)
 
     def basis_log_volume(self) -> Tensor:
-        """What to add to a log-density in that basis to have it in the given one, ()."""
+        """Log-volume to add to a log-density in that basis for one in the given basis, ()."""
         return torch.zeros_like(self.basis_log_precision_scale().sum())
 
 
@@ -188,7 +188,7 @@ class DenseNoise(Noise):
         return self.color(vectors)
 
     def basis_log_precision_scale(self) -> Tensor:
-        """Zero: the noise is one."""
+        """Zero: the white noise has unit variance."""
         return torch.zeros_like(at_least_float32(self.log_precision_scale))
 
     def basis_log_volume(self) -> Tensor:

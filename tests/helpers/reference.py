@@ -10,7 +10,7 @@ from lastlayer import Covariance
 
 
 def randomize(module: torch.nn.Module, generator: torch.Generator, scale: float = 0.3) -> None:
-    """Move every parameter off its start, so that no structure is hidden by zeros."""
+    """Move every parameter off its initial value, so that no structure is hidden by zeros."""
     with torch.no_grad():
         for parameter in module.parameters():
             noise = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)

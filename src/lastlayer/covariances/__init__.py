@@ -28,8 +28,8 @@ def make_covariance(
     """Build a covariance from its name, or from a callable `(num_outputs, num_features)`."""
     if isinstance(covariance, Covariance):
         raise TypeError(
-            f"covariance is a {type(covariance).__name__} already, and is wanted as a callable "
-            "(num_outputs, num_features) that makes one, such as lastlayer.Dense, or as a name"
+            "covariance must be a name or a callable (num_outputs, num_features) that makes one, "
+            f"got a {type(covariance).__name__}; pass its class, such as lastlayer.Dense"
         )
     if not callable(covariance):
         check_choice("covariance", covariance, COVARIANCES)

@@ -15,7 +15,7 @@ MOST_NUMBERS = 1 << 24  # of the pairs of features from which S_k is recovered, 
 
 
 class QuadraticTerms(NamedTuple):
-    """What a discriminative or regression objective needs of a covariance."""
+    """Terms of a covariance in a discriminative or regression objective."""
 
     quadratic: Tensor  # φᵀS_kφ, (*batch, K)
     trace: Tensor  # Σ_k tr S_k, ()
@@ -23,7 +23,7 @@ class QuadraticTerms(NamedTuple):
 
 
 class MarginalTerms(NamedTuple):
-    """What a generative objective needs of a covariance."""
+    """Terms of a covariance in a generative objective."""
 
     log_density: Tensor  # log N(φ | μ_k, S_k + diag σ²), (*batch, K)
     scaled_trace: Tensor  # tr(S_k diag σ⁻²), (K,)
@@ -54,7 +54,7 @@ class Covariance(nn.Module, ABC):
         self.num_outputs, self.num_features = num_outputs, num_features
 
     def set_isotropic(self, variance: float) -> None:
-        """Start at S_k = variance · I, or close to it; a covariance may keep its own start."""
+        """Initialise at S_k = variance · I, or close to it; the default keeps the initial value."""
 
     @abstractmethod
     def quadratic(self, features: Tensor) -> Tensor:
@@ -126,13 +126,13 @@ class Covariance(nn.Module, ABC):
         return densities.reshape(*features.shape[:-1], self.num_outputs)
 
     def quadratic_terms(self, features: Tensor) -> QuadraticTerms:
-        """`quadratic`, `trace` and `logdet` at once, for those who can share work."""
+        """`quadratic`, `trace` and `logdet` at once, where they can share work."""
         return QuadraticTerms(self.quadratic(features), self.trace().sum(), self.logdet().sum())
 
     def marginal_terms(
         self, features: Tensor, mean: Tensor, noise_variance: Tensor
     ) -> MarginalTerms:
-        """`marginal_log_density`, traces and `logdet` at once, for those who can share work."""
+        """`marginal_log_density`, traces and `logdet` at once, where they can share work."""
         density = self.marginal_log_density(features, mean, noise_variance)
         scaled = self.diagonal().to(noise_variance.dtype) @ noise_variance.reciprocal()
         return MarginalTerms(density, scaled, self.trace().sum(), self.logdet().sum())
@@ -154,14 +154,21 @@ class Covariance(nn.Module, ABC):
         variables: list[Tensor] = list(self.parameters())
         if not variables:
             raise TypeError(
-                f"{type(self).__name__} has no parameters to become another covariance with; give "
-                "it some, or override project(precision)"
+                f"{type(self).__name__} has no parameters to project with; give it some, or "
+                "override project(precision)"
             )
         minimize(divergence, variables)
 
     def project_diagonal(self, precision: Tensor) -> None:
         """`project` for diagonal precisions, given as (K, N)."""
         self.project(precision.diag_embed())
+
+    def _bilinear_of_roots(self, left: Tensor, right: Tensor) -> Tensor:
+        """`bilinear` as scalar products of `root_products`, for those who have them cheaply."""
+        roots = self.root_products(left).movedim(-2, -3)  # (*batch, K, q, M)
+        others = roots if right is left else self.root_products(right).movedim(-2, -3)
+        with full_precision(roots):
+            return roots @ others.mT
 
     def _cholesky(self) -> Tensor:
         return torch.linalg.cholesky(at_least_float32(self.dense()))
@@ -179,13 +186,6 @@ class Covariance(nn.Module, ABC):
     def extra_repr(self) -> str:
         """Sizes, for printing."""
         return f"num_outputs={self.num_outputs}, num_features={self.num_features}"
-
-
-def scalar_products(left: Tensor, right: Tensor) -> Tensor:
-    """x_kᵀy_k of all pairs, (*batch, K, q, p), for x (*batch, q, K, M) and y (*batch, p, K, M)."""
-    left, right = at_least_float32(left), at_least_float32(right)
-    with full_precision(left):
-        return left.movedim(-2, -3) @ right.movedim(-2, -3).mT
 
 
 def minimize(objective: Callable[[], Tensor], variables: list[Tensor]) -> None:

@@ -56,7 +56,7 @@ class Triangular(nn.Module):
         """Row blocks of R_k: where each starts and stops, its triangle, the rectangle if any."""
         scales = self.log_diagonal.exp()
         for index, (start, stop) in enumerate(self._spans()):
-            # even the slice of a whole costs a copy in backward
+            # slicing costs a copy in backward, even if it takes everything
             scale = scales if self.size <= self.BLOCK else scales[:, start:stop]
             triangle = self.triangles[index].triu(1) + scale.diag_embed()
             yield start, stop, triangle, self.rectangles[index] if stop < self.size else None
@@ -78,7 +78,7 @@ class Triangular(nn.Module):
         return product.reshape(*vectors.shape[:-1], self.num_matrices, self.size)
 
     def squares(self, vectors: Tensor) -> tuple[Tensor, Tensor]:
-        """‖R_k x‖², (*batch, K), and Σ_k ‖R_k‖², (), from one look at the parameters."""
+        """‖R_k x‖², (*batch, K), and Σ_k ‖R_k‖², (), reading the parameters once."""
         flat = vectors.reshape(-1, self.size)
         quadratics, norms = [], []
         for start, stop, triangle, rectangle in self._rows():

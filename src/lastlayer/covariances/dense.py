@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from ..functional import at_least_float32
-from ._base import Covariance, QuadraticTerms, scalar_products
+from ._base import Covariance, QuadraticTerms
 from ._triangular import Triangular
 
 
@@ -20,7 +20,7 @@ class Dense(Covariance):
         self.factor = Triangular(num_outputs, num_features, **factory)
 
     def set_isotropic(self, variance: float) -> None:
-        """Start at S_k = variance · I."""
+        """Initialise at S_k = variance · I."""
         self.factor.set_isotropic(variance**0.5)
 
     def quadratic(self, features: Tensor) -> Tensor:
@@ -34,8 +34,7 @@ class Dense(Covariance):
 
     def bilinear(self, left: Tensor, right: Tensor) -> Tensor:
         """(R_kφ)ᵀR_kφ′ of all pairs, (*batch, K, q, p)."""
-        products = self.factor.products(left)
-        return scalar_products(products, products if right is left else self.factor.products(right))
+        return self._bilinear_of_roots(left, right)
 
     def root_products(self, features: Tensor) -> Tensor:
         """R_kφ, (*batch, K, N)."""

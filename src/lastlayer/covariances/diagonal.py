@@ -25,7 +25,7 @@ class Diagonal(Covariance):
 
     @torch.no_grad()
     def set_isotropic(self, variance: float) -> None:
-        """Start at S_k = variance · I."""
+        """Initialise at S_k = variance · I."""
         self.log_variance.fill_(variance).log_()
 
     def quadratic(self, features: Tensor) -> Tensor:
@@ -61,7 +61,7 @@ class Diagonal(Covariance):
         return stddev * self._standard_normal(num_samples, stddev, generator).squeeze(-1)
 
     def quadratic_terms(self, features: Tensor) -> QuadraticTerms:
-        """All from one look at s_k²."""
+        """Quadratic, trace and log-determinant, computing s_k² once."""
         variance = self.diagonal()
         quadratic = at_least_float32(features).square() @ variance.mT
         return QuadraticTerms(quadratic, variance.sum(), self.logdet().sum())
@@ -75,7 +75,7 @@ class Diagonal(Covariance):
     def marginal_terms(
         self, features: Tensor, mean: Tensor, noise_variance: Tensor
     ) -> MarginalTerms:
-        """All from one look at s_k²."""
+        """Log-densities, traces and log-determinant, computing s_k² once."""
         variance = self.diagonal().to(noise_variance.dtype)
         total = variance + noise_variance
         precision = GaussianPrecision(total.reciprocal(), None, -total.log().sum(-1))

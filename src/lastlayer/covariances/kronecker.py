@@ -20,7 +20,7 @@ class Kronecker(Covariance):
 
     @torch.no_grad()
     def set_isotropic(self, variance: float) -> None:
-        """Start at S = variance · I and v_k = 1."""
+        """Initialise at S = variance · I and v_k = 1."""
         self.common.set_isotropic(variance)
         self.log_scale.zero_()
 
@@ -33,7 +33,7 @@ class Kronecker(Covariance):
         return self.common.quadratic(features) * self.scale()
 
     def quadratic_terms(self, features: Tensor) -> QuadraticTerms:
-        """Those of S, scaled."""
+        """The terms of S, scaled."""
         quadratic, trace, logdet = self.common.quadratic_terms(features)
         scale = self.scale()
         log_scale = self.num_features * at_least_float32(self.log_scale).sum()

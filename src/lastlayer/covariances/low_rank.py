@@ -7,13 +7,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .._checks import check_count
-from ..functional import (
-    GaussianPrecision,
-    at_least_float32,
-    full_precision,
-    gaussian_log_densities,
-)
-from ._base import Covariance, scalar_products
+from ..functional import GaussianPrecision, at_least_float32, gaussian_log_densities
+from ._base import Covariance
 
 
 class LowRank(Covariance):
@@ -38,7 +33,7 @@ class LowRank(Covariance):
 
     @torch.no_grad()
     def set_isotropic(self, variance: float) -> None:
-        """Start near variance · I: a tenth of the variance in U, whose gradient at zero is zero."""
+        """Initialise near variance · I, a tenth of it in U, whose gradient at zero is zero."""
         self.log_variance.fill_(variance).log_()
         self.factor.normal_(0, (0.1 * variance / self.rank) ** 0.5)
 
@@ -49,10 +44,7 @@ class LowRank(Covariance):
 
     def bilinear(self, left: Tensor, right: Tensor) -> Tensor:
         """Σ_n s_kn² φ_nφ′_n + (U_kφ)ᵀU_kφ′ of all pairs, (*batch, K, q, p)."""
-        along = scalar_products(self._along(left), self._along(right))
-        scaled = at_least_float32(left).unsqueeze(-3) * self._variance().unsqueeze(-2)
-        with full_precision(left):
-            return scaled @ at_least_float32(right).unsqueeze(-3).mT + along
+        return self._bilinear_of_roots(left, right)
 
     def root_products(self, features: Tensor) -> Tensor:
         """s_kφ and U_kφ, (*batch, K, N + r)."""

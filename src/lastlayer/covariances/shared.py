@@ -21,7 +21,7 @@ class Shared(Covariance):
         self.common = Dense(1, num_features, **factory)
 
     def set_isotropic(self, variance: float) -> None:
-        """Start at S = variance · I."""
+        """Initialise at S = variance · I."""
         self.common.set_isotropic(variance)
 
     def quadratic(self, features: Tensor) -> Tensor:
@@ -29,7 +29,7 @@ class Shared(Covariance):
         return self.common.quadratic(features).expand(*features.shape[:-1], self.num_outputs)
 
     def quadratic_terms(self, features: Tensor) -> QuadraticTerms:
-        """Those of S, with trace and log-determinant K times."""
+        """The terms of S, with trace and log-determinant K times."""
         quadratic, trace, logdet = self.common.quadratic_terms(features)
         quadratic = quadratic.expand(*features.shape[:-1], self.num_outputs)
         return QuadraticTerms(quadratic, self.num_outputs * trace, self.num_outputs * logdet)

@@ -11,7 +11,7 @@ from .gaussian import inverse_wishart_exponent
 
 
 class RegressionStatistics(NamedTuple):
-    """What an exact regression needs of the data, with the residuals e = y − W₀φ for targets."""
+    """Sufficient statistics of an exact regression, of the residuals e = y − W₀φ."""
 
     gram: Tensor  # G = Σ_t w φφᵀ, (K, N, N), or (1, N, N) if the same for all outputs
     cross: Tensor  # Σ_t w eφᵀ, (K, N)
@@ -20,7 +20,7 @@ class RegressionStatistics(NamedTuple):
     reference: Tensor  # W₀, (K, N)
 
     def merge(self, other: RegressionStatistics) -> RegressionStatistics:
-        """Those of both sets of data together, which have the same reference."""
+        """Statistics of both data sets together, which have the same reference."""
         return RegressionStatistics(
             self.gram + other.gram,
             self.cross + other.cross,
@@ -35,14 +35,14 @@ class RegressionStatistics(NamedTuple):
 
 
 class ClassStatistics(NamedTuple):
-    """What exact class densities need of the data."""
+    """Sufficient statistics of exact class densities."""
 
     counts: Tensor  # Σ_t w of each class, (K,)
     total: Tensor  # Σ_t wφ of each class, (K, N)
     within: Tensor  # Σ_t w(φ − φ̄_y)(φ − φ̄_y)ᵀ over all classes, (N, N)
 
     def merge(self, other: ClassStatistics) -> ClassStatistics:
-        """Those of both sets of data together, without cancellation."""
+        """Statistics of both data sets together, without cancellation."""
         counts, total = self.counts + other.counts, self.total + other.total
         share = self.counts * other.counts / counts.clamp(min=torch.finfo(counts.dtype).tiny)
         apart = _class_means(self.total, self.counts) - _class_means(other.total, other.counts)
@@ -60,8 +60,8 @@ def regression_statistics(
 ) -> RegressionStatistics:
     """Sufficient statistics of features (T, N), targets (T, K) and weights (T, 1) or (T, K).
 
-    With a reference W₀ (K, N) close to the weights that are looked for, what they leave over does
-    not cancel, however large the targets are.
+    With a reference W₀ (K, N) close to the weights to be fitted, the residuals do not cancel,
+    however large the targets are.
     """
     gram = torch.stack([features.mT @ (features * column[:, None]) for column in weight.mT])
     residual = target - features @ reference.mT
