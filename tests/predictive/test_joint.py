@@ -111,6 +111,34 @@ def test_one_point_has_the_density_and_information_of_its_predictive() -> None:
         torch.testing.assert_close(joint.mutual_information(), alone.mutual_information())
 
 
+@pytest.mark.parametrize("name", [name for name in JOINTS if name.startswith("regression")])
+def test_a_change_of_units_changes_moments_and_density_with_them(
+    name: str, generator: torch.Generator
+) -> None:
+    head = make_head(name)
+    joint = head.joint(make_examples(head, 2, 4)[0])
+    location, scale = torch.randn(K, generator=generator), torch.rand(K, generator=generator) + 0.5
+    target = torch.randn(2, 4, K, generator=generator)
+    for shape in [(K,), (2, K)]:
+        changed = joint.affine(location.expand(shape), scale.expand(shape))
+        torch.testing.assert_close(changed.mean, location + scale * joint.mean)
+        scales = scale.repeat(4)
+        expected = scales[:, None] * joint.full_covariance * scales
+        torch.testing.assert_close(changed.full_covariance, expected)
+        torch.testing.assert_close(
+            changed.log_prob(location + scale * target),
+            joint.log_prob(target) - 4 * scale.log().sum(),
+        )
+        torch.testing.assert_close(changed.mutual_information(), joint.mutual_information())
+
+
+def test_labels_have_no_units_to_change() -> None:
+    head = make_head("discriminative-dense-jensen-diagonal")
+    joint = head.joint(make_examples(head, 4)[0])
+    assert joint.affine(torch.ones(K), torch.ones(K)) is joint
+
+
+@pytest.mark.slow
 @every_family
 def test_draws_have_mean_and_covariance(name: str, generator: torch.Generator) -> None:
     head = make_head(name)
@@ -130,6 +158,7 @@ def test_draws_have_mean_and_covariance(name: str, generator: torch.Generator) -
         assert_within_standard_errors(covariance, *sampled(outer))
 
 
+@pytest.mark.slow
 @every_family
 def test_drawn_functions_vary_together_at_several_points_as_the_joint_says(
     name: str, generator: torch.Generator
@@ -149,6 +178,7 @@ def test_drawn_functions_vary_together_at_several_points_as_the_joint_says(
         assert_within_standard_errors(joint.full_covariance - noise, value, error)
 
 
+@pytest.mark.slow
 def test_joint_probabilities_of_labels_are_products_averaged_over_drawn_weights(
     generator: torch.Generator,
 ) -> None:
@@ -158,7 +188,7 @@ def test_joint_probabilities_of_labels_are_products_averaged_over_drawn_weights(
     joint = head.joint(features)
     assert isinstance(joint, JointLogitPredictive)
     with torch.no_grad():
-        probs = joint.sample_log_probs(50_000, generator).exp()
+        probs = joint.sample_log_probs(20_000, generator).exp()
         both = probs[:, 0, :, None] * probs[:, 1, None, :]
         noise = joint.noise_scale
 
@@ -168,7 +198,7 @@ def test_joint_probabilities_of_labels_are_products_averaged_over_drawn_weights(
             inner = (logits + extra).softmax(-1)
             return inner[:, 0, :, None] * inner[:, 1, None, :]
 
-        value, error = sampled(drawn)
+        value, error = sampled(drawn, 50_000)
         spread = both.std(0) / len(both) ** 0.5
         assert_within_standard_errors(
             both.mean(0), value, (error.square() + spread.square()).sqrt()

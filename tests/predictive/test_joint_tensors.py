@@ -145,6 +145,7 @@ def _fresh_compiler() -> Iterator[None]:
     torch._dynamo.reset()
 
 
+@pytest.mark.slow
 @every_family
 @pytest.mark.usefixtures("_fresh_compiler")
 def test_compiled_joint_predictives_equal_eager(name: str) -> None:
@@ -160,6 +161,7 @@ def test_compiled_joint_predictives_equal_eager(name: str) -> None:
         assert_close(compiled(*inputs), numbers(*inputs))
 
 
+@pytest.mark.slow
 @every_family
 def test_a_saved_export_has_the_same_joint_at_other_batch_sizes(name: str) -> None:
     head = make_head(name)

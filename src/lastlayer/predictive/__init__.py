@@ -11,8 +11,9 @@ from .classes import DiscriminativePredictive, GenerativePredictive, SoftmaxPred
 from .classification import ClassificationPredictive, ClassMixturePredictive
 from .gaussian import GaussianPredictive, MultivariateGaussianPredictive
 from .gaussian_mixture import GaussianMixturePredictive
-from .joint import JointGaussianPredictive, JointLogitPredictive, JointPredictive
+from .joint import JointPredictive
 from .joint_correlated import JointMatrixNormalPredictive, JointMultivariateGaussianPredictive
+from .joint_independent import JointGaussianPredictive, JointLogitPredictive
 from .plain import Plain
 from .regression import RegressionMixturePredictive, RegressionPredictive
 

@@ -88,6 +88,11 @@ class JointMatrixNormalPredictive(_CorrelatedOutputs):
     factor: Tensor
     noise_factor: Tensor
 
+    def affine(self, location: Tensor, scale: Tensor) -> JointMatrixNormalPredictive:
+        """The joint predictive of location + scale · y, for (K,) or (*batch, K) each."""
+        noise = scale.unsqueeze(-1) * self.noise_factor
+        return JointMatrixNormalPredictive(self._affine_mean(location, scale), self.factor, noise)
+
     @property
     def _mixing(self) -> Tensor:
         return self.noise_factor
@@ -111,6 +116,14 @@ class JointMultivariateGaussianPredictive(_CorrelatedOutputs):
     mean: Tensor
     factor: Tensor
     noise_factor: Tensor
+
+    def affine(self, location: Tensor, scale: Tensor) -> JointMultivariateGaussianPredictive:
+        """The joint predictive of location + scale · y, for (K,) or (*batch, K) each."""
+        return JointMultivariateGaussianPredictive(
+            self._affine_mean(location, scale),
+            scale[..., None, None] * self.factor,
+            scale.unsqueeze(-1) * self.noise_factor,
+        )
 
     @property
     def _mixing(self) -> Tensor:
