@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 import lastlayer as ll
-from lastlayer import solvers
 from lastlayer.covariances import COVARIANCES
-from lastlayer.posttraining.solvers import fit_discriminative
+from lastlayer.heads import _solver
+from lastlayer.posttraining import fit_discriminative
 
 T, N, K = 300, 5, 4
 
@@ -68,7 +68,7 @@ def test_twenty_passes_come_within_a_thousandth_of_the_optimum(
 def test_the_gradient_vanishes_where_it_stops(
     covariance: str, kind: str, generator: torch.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(solvers, "MAX_JOINT_WEIGHTS", 1000 if kind == "joint" else 0)
+    monkeypatch.setattr(_solver, "MAX_JOINT_WEIGHTS", 1000 if kind == "joint" else 0)
     data = make_data(generator)
     head = make_head(covariance=covariance)
     fit_discriminative(head, *data, tolerance=1e-13, max_passes=500)
@@ -129,7 +129,7 @@ def test_a_common_curvature_serves_covariances_without_matrices(
     data = make_data(generator)
     head = make_head(covariance="diagonal")
     best = optimum(head, *data)
-    monkeypatch.setattr(solvers, "MAX_JOINT_WEIGHTS", 0)
+    monkeypatch.setattr(_solver, "MAX_JOINT_WEIGHTS", 0)
     losses = fit_discriminative(head, *data, max_memory_bytes=1, max_passes=60)
     assert losses[-1] < best + 1e-3
 

@@ -223,24 +223,6 @@ def test_a_new_regression_head_starts_at_the_scale_of_the_targets() -> None:
         assert history[0]["kl"] / NUM_DATA < 10
 
 
-@pytest.mark.parametrize("covariance", ["shared", "dense", "diagonal", "low_rank", "kronecker"])
-@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
-def test_a_head_is_fresh_until_something_changes_it(covariance: Any, dtype: torch.dtype) -> None:
-    def make() -> ll.Regression:
-        return ll.Regression(6, 1, num_data=NUM_DATA, covariance=covariance)
-
-    head = make().to(dtype)
-    assert head.fresh
-    assert copy.deepcopy(head).fresh
-    with torch.no_grad():
-        head.mean[0, 0] += 1
-    assert not head.fresh
-    head.reset_parameters()
-    assert head.fresh
-    head.load_state_dict(make().state_dict())
-    assert not head.fresh
-
-
 def test_training_goes_on_with_a_trained_head_as_it_is() -> None:
     model = regression()
     ll.fit(model, curve(), epochs=20, learning_rate=0.01, progress=False)

@@ -80,3 +80,6 @@ def generative_bound(
     evidence = (marginal_log_density + concentration.log()).logsumexp(-1)
     of_target = F.embedding(target, of_class.unsqueeze(-1)).squeeze(-1)
     return log_density + of_target + constant - evidence
+
+
+BOUNDS = {"jensen": jensen_bound, "tilted": tilted_bound}

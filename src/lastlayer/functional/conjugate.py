@@ -29,9 +29,9 @@ class RegressionStatistics(NamedTuple):
             self.reference,
         )
 
-    def target_cross(self) -> Tensor:
-        """C = Σ_t w yφᵀ, (K, N)."""
-        return self.cross + _times(self.reference, self.gram)
+    def cross_about(self, mean: Tensor) -> Tensor:
+        """C = Σ_t w (y − Mφ)φᵀ, (K, N), for a mean M, (K, N)."""
+        return self.cross + _times(self.reference - mean, self.gram)
 
 
 class ClassStatistics(NamedTuple):

@@ -1,6 +1,7 @@
 """The three last layers, one file each."""
 
-from ._base import Elbo, Head
+from ._base import Head
+from ._parts import Elbo, recorded
 from .discriminative import DiscriminativeClassification
 from .generative import ClassDensities, GenerativeClassification
 from .regression import Regression
@@ -12,4 +13,5 @@ __all__ = [
     "GenerativeClassification",
     "Head",
     "Regression",
+    "recorded",
 ]

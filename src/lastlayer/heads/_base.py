@@ -1,46 +1,45 @@
-"""What the three heads share: two calls and one objective."""
+"""What all heads share: two calls, one objective, and what they remember."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable
+from typing import Any, ClassVar, TypeVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch._subclasses.fake_tensor import FakeTensor
 
-from .._checks import (
-    check_count,
-    check_device,
-    check_features,
-    check_not_empty,
-    check_positive,
-)
-from ..covariances import CovarianceLike, make_covariance
-from ..functional import at_least_float32, gaussian_kl, squared_sum
+from .._checks import check_device, check_features, check_not_empty, check_positive
+from ..covariances import CovarianceLike
+from ..functional import at_least_float32
 from ..predictive import JointPredictive, Predictive
 from ..priors import Prior
+from ._linear import Cached, weights_of
+from ._parts import Elbo, Recorder, record, recorded
+from ._weights import GaussianWeights
+
+AnyHead = TypeVar("AnyHead", bound="Head")
 
 
-class Elbo(NamedTuple):
-    """The parts of the objective; T · bound − kl bounds the log marginal likelihood.
-
-    So does T · bound − kl − feature_kl where features are variational.
-    """
-
-    bound: Tensor  # mean over examples, ()
-    kl: Tensor  # divergence of the last layer from its prior, unweighted, ()
-    log_prior: Tensor  # unnormalised log-density of the noise, ()
-    feature_kl: Tensor | None = None  # that of the features, unweighted, if there is one, ()
-
-
-class Head(nn.Module, ABC):
+class Head(GaussianWeights, ABC):
     r"""A Bayesian last layer.
 
     `head(features)` returns the predictive; `head(features, target)` the scalar training loss
     $-\mathrm{ELBO}/T = -\mathrm{mean}\,\mathcal L + (\lambda\,KL - \log p(\Sigma))/T$.
+
+    A subclass defines `predict` and `objective`, and ends its constructor with
+    `reset_parameters()`. Everything else has a default.
+
+    Attributes:
+        mean: W̄, the posterior mean of the weights, (K, width).
+        covariance: the posterior covariances S_k.
+        prior: of weights and noise.
+        prior_mean: a buffer, the mean of the prior of W, (K, width), or None for zero.
     """
+
+    min_outputs: ClassVar[int] = 1  # a linear layer with fewer is one that stands for so many
+    _recorder: ClassVar[Recorder | None] = None  # of the parts of the loss, if they are asked for
 
     def __init__(
         self,
@@ -48,22 +47,22 @@ class Head(nn.Module, ABC):
         num_outputs: int,
         *,
         num_data: float,
-        covariance: CovarianceLike,
-        prior: Prior | None,
-        bias: bool,
-        device: torch.device | str | None,
-        dtype: torch.dtype | None,
+        covariance: CovarianceLike = "diagonal",
+        prior: Prior | None = None,
+        bias: bool = False,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
-        super().__init__()
-        check_count("num_features", num_features)
-        self.num_features, self.num_outputs, self.bias = num_features, num_outputs, bias
+        super().__init__(
+            num_features,
+            num_outputs,
+            covariance=covariance,
+            prior=prior,
+            bias=bias,
+            device=device,
+            dtype=dtype,
+        )
         self.num_data = num_data
-        self.prior = Prior() if prior is None else prior
-        if not isinstance(self.prior, Prior):
-            raise TypeError(f"prior must be a lastlayer.Prior, got {type(prior).__name__}")
-        factory: dict[str, Any] = {"device": device, "dtype": dtype}
-        self.mean = nn.Parameter(torch.empty(num_outputs, self.width, **factory))
-        self.covariance = make_covariance(covariance, num_outputs, self.width, **factory)
 
     @property
     def num_data(self) -> float:
@@ -74,65 +73,6 @@ class Head(nn.Module, ABC):
     def num_data(self, value: float) -> None:
         check_positive("num_data", value)
         self._num_data = value
-
-    @property
-    def width(self) -> int:
-        """Features that have a weight: `num_features`, and one more for a bias."""
-        return self.num_features + int(self.bias)
-
-    @property
-    def num_densities(self) -> int:
-        """How many Gaussians `FeatureDensity` takes the features for: one per class."""
-        return self.num_outputs
-
-    @property
-    def density_prior(self) -> Prior | None:
-        """The prior of the densities of features, if the head has one."""
-        return None
-
-    def reset_parameters(self) -> None:
-        """Start anew: weights as in a linear layer, logits and errors of order one at any width.
-
-        With features of order one, W̄φ and φᵀS_kφ are of order one too, and S_k starts no wider
-        than its prior.
-        """
-        nn.init.normal_(self.mean, std=self.width**-0.5)
-        self._start(1 / self.width)
-
-    def _start(self, variance: float) -> None:
-        """Start S_k at variance · I, or at its prior if that is narrower."""
-        self.covariance.set_isotropic(min(self.prior.variance, variance))
-        self._start_sums = self._sums()
-
-    @property
-    def fresh(self) -> bool:
-        """Whether mean and S_k are where they started: neither trained, fitted nor loaded."""
-        now, start = self._sums(), self._start_sums
-        if now is None or start is None:
-            return False
-        rounding = 4 * torch.finfo(at_least_float32(self.mean[:0]).dtype).eps
-        pairs = zip(now, start, strict=True)
-        return all(abs(value - first) <= rounding * size for (value, size), (first, _) in pairs)
-
-    @torch.no_grad()
-    def _sums(self) -> list[tuple[float, float]] | None:
-        """Sums of the values and sizes of mean and S_k, by which a change of them shows.
-
-        None where there are no values: on the meta device, and of fake tensors.
-        """
-        parameters = [self.mean, *self.covariance.parameters()]
-        if any(parameter.is_meta or isinstance(parameter, FakeTensor) for parameter in parameters):
-            return None
-        wide = [at_least_float32(parameter) for parameter in parameters]
-        return [(float(p.sum()), float(torch.linalg.vector_norm(p, 1))) for p in wide]
-
-    def _apply(self, fn: Any, recurse: bool = True) -> Any:
-        """Move or cast the head; a fresh one stays fresh, whatever rounding does to its sums."""
-        fresh = "_start_sums" in vars(self) and self.fresh
-        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
-        if fresh:
-            self._start_sums = self._sums()
-        return self
 
     # ------------------------------------------------------------------------- two calls
 
@@ -155,7 +95,19 @@ class Head(nn.Module, ABC):
             if weight is not None:
                 raise ValueError("weight is for the loss; pass a target with it, or no weight")
             return self.predict(self._inputs(features))
-        return self.loss(self.elbo(features, target, weight))
+        check_not_empty(features)
+        inputs = self._inputs(features)
+        check_device("target", target, features.device)
+        bounds, kl, log_prior = self.objective(inputs, target, weight)
+        if bounds.shape != features.shape[:-1]:
+            raise ValueError(
+                f"objective must return one bound per example, {tuple(features.shape[:-1])}, "
+                f"got shape {tuple(bounds.shape)}; sum over outputs"
+            )
+        bound = bounds.mean()
+        if self._recorder is not None:
+            record(self, bound=bound, kl=kl, log_prior=log_prior)
+        return self.loss(Elbo(bound, kl, log_prior))
 
     def loss(self, elbo: Elbo) -> Tensor:
         """What training minimises, from its parts, ()."""
@@ -164,17 +116,13 @@ class Head(nn.Module, ABC):
 
     def elbo(self, features: Tensor, target: Tensor, weight: Tensor | None = None) -> Elbo:
         """The parts of the objective, for logging; arguments as in `forward`."""
-        check_not_empty(features)
-        inputs = self._inputs(features)
-        check_device("target", target, features.device)
-        terms, kl, log_prior = self.objective(inputs, target, weight)
-        per_example = terms.numel() * self.num_features // features.numel()
-        bound = terms.mean() if per_example == 1 else terms.mean() * per_example
-        return Elbo(bound, kl, log_prior)
+        with recorded(self) as parts:
+            self(features, target, weight)
+        return Elbo.of(parts)
 
     @abstractmethod
     def predict(self, features: Tensor) -> Predictive:
-        """The predictive of prepared features."""
+        """The predictive of prepared features, (*batch, width)."""
 
     def joint(self, features: Tensor) -> JointPredictive:
         """One Gaussian over several points together.
@@ -206,17 +154,91 @@ class Head(nn.Module, ABC):
     def objective(
         self, features: Tensor, target: Tensor, weight: Tensor | None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Terms that sum to each example's bound, (*batch,) or (*batch, K), KL and log p(Σ)."""
+        """Each example's bound, (*batch,), weighted; KL and log p(Σ), () each."""
 
     def _inputs(self, features: Tensor) -> Tensor:
         """Check features and append the constant one if there is a bias, (*batch, width)."""
         check_features(features, self.num_features, self.mean)
         return F.pad(features, (0, 1), value=1.0) if self.bias else features
 
-    def _divergence(self, mean: Tensor, trace: Tensor, logdet: Tensor) -> Tensor:
-        """Divergence of q from its prior, from sums over outputs, ()."""
-        weights = self.num_outputs * self.width
-        return gaussian_kl(squared_sum(mean), trace, logdet, weights, self.prior.variance)
+    # ------------------------------------------------------------------------ how it is used
+
+    @property
+    def num_densities(self) -> int:
+        """How many Gaussians describe the features: one, or one per class."""
+        return 1
+
+    @property
+    def density_prior(self) -> Prior | None:
+        """The prior of densities of features, if the head has one."""
+        return None
+
+    def prepare(
+        self,
+        data: Iterable[tuple[Tensor, Tensor | None]],
+        *,
+        new: bool,
+        total: Callable[[Tensor], Tensor],
+    ) -> None:
+        """Do what is to be done once before training; nothing, unless overridden.
+
+        Args:
+            data: batches of targets and weights of the training data, read as far as needed. The
+                first may be all of them.
+            new: whether the head may be initialised anew.
+            total: sums a tensor over the processes that see different data.
+        """
+
+    @classmethod
+    def from_linear(
+        cls: type[AnyHead], layer: nn.Linear, cached: Cached, *, num_data: float, **options: Any
+    ) -> AnyHead:
+        """A head for the place of a trained linear layer, starting at its weights.
+
+        Args:
+            layer: the layer.
+            cached: features, targets and weights of the training data, one row per example.
+            num_data: T, the number of training examples.
+            options: of the head.
+        """
+        factory: dict[str, Any] = {"device": layer.weight.device, "dtype": layer.weight.dtype}
+        num_outputs = max(layer.out_features, cls.min_outputs)
+        made = cls(layer.in_features, num_outputs, num_data=num_data, **factory | options)
+        made.start_from(layer)
+        return made
+
+    @torch.no_grad()
+    def start_from(self, layer: nn.Linear) -> None:
+        """Set the mean to the trained weights of a linear layer, and its bias if there is one."""
+        self._check_assignable()
+        self.mean.copy_(weights_of(layer, self))
+
+    def fit_features(
+        self,
+        features: Tensor,
+        target: Tensor,
+        weight: Tensor | None = None,
+        *,
+        max_passes: int = 50,
+        tolerance: float = 1e-5,
+        max_memory_bytes: int = 2**31,
+        report: Callable[[float], None] | None = None,
+    ) -> None:
+        """Fit on fixed features as well as can be, in a few passes over them.
+
+        Args:
+            features: of all the data, (*batch, num_features), in memory or memory-mapped.
+            target: as in `forward`.
+            weight: as in `forward`.
+            max_passes: maximum number of passes over the data.
+            tolerance: stops when the loss falls by less, in nats per example.
+            max_memory_bytes: of what is computed from the features.
+            report: called with the loss after each pass, where there are several.
+        """
+        raise TypeError(
+            f"a {type(self).__name__} has no solver for fixed features; train it on them with "
+            "lastlayer.fit(head, (features, target))"
+        )
 
     def extra_repr(self) -> str:
         """Sizes and options, for printing."""
@@ -224,20 +246,3 @@ class Head(nn.Module, ABC):
             f"num_features={self.num_features}, num_outputs={self.num_outputs}, "
             f"num_data={self.num_data}, bias={self.bias}, prior={self.prior}"
         )
-
-
-def as_linear(weight: Tensor, head: Head) -> nn.Linear:
-    """A linear layer with given weights, (K, width), whose last column is the bias if any."""
-    layer = nn.utils.skip_init(
-        nn.Linear,
-        head.num_features,
-        head.num_outputs,
-        bias=head.bias,
-        device=weight.device,
-        dtype=head.mean.dtype,
-    )
-    with torch.no_grad():
-        layer.weight.copy_(weight[:, : head.num_features])
-        if head.bias:
-            layer.bias.copy_(weight[:, -1])
-    return layer.requires_grad_(False)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import copy
 import functools
 from abc import abstractmethod
+from collections.abc import Callable
 from typing import Any, ClassVar, TypeVar
 
 import torch
@@ -14,6 +14,7 @@ from .._checks import check_forgetting
 from ..functional.conjugate import inverse_wishart_mode
 from ..noise import Noise
 from ._base import Head
+from ._sharding import load_whole, whole
 
 CHUNK = 2**24  # features converted to double precision at a time
 
@@ -23,18 +24,26 @@ AnyConjugateHead = TypeVar("AnyConjugateHead", bound="ConjugateHead")
 class ConjugateHead(Head):
     """A head whose posterior, given features and noise, is known.
 
-    A posterior is handled by two tensors of natural parameters, which add up over data and are
-    zero for the prior. All is computed in double precision, on a copy.
+    A posterior is handled by two tensors of natural parameters, which add up over data, are zero
+    for the prior, and are relative to the prior's mean. All is computed in double precision, on a
+    copy. If the head is sharded, every process must fit or update it with the same data.
+
+    Attributes:
+        projected: a buffer, whether an exact fit was more than the family can hold, ().
     """
 
     noise: Noise
+    projected: Tensor
     by_residuals: ClassVar[bool] = False  # whether statistics are of errors of a reference
-    projected = False  # whether an exact fit was more than the family can hold
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.register_buffer("projected", torch.zeros_like(self.initial_digest, dtype=torch.bool))
 
     def reset_parameters(self) -> None:
-        """Start anew."""
+        """Initialise; no fit was made."""
         super().reset_parameters()
-        self.projected = False
+        self.projected.fill_(False)
 
     @torch.no_grad()
     def fit_exact(
@@ -59,6 +68,7 @@ class ConjugateHead(Head):
                 on a posterior; otherwise Σ stays as it is.
             max_iterations: of that alternation; it stops when Σ settles.
         """
+        self._check_assignable()
         data = self._gather(features, target, weight)
         fit = self._in_double()
         fit._set_posterior(*fit._information(data))
@@ -75,8 +85,8 @@ class ConjugateHead(Head):
             if torch.allclose(fit.noise.covariance(), before, rtol=1e-8, atol=1e-14):
                 break
         fit._count(data, forgetting=0.0)
-        self.load_state_dict(fit.state_dict())
-        self.projected = self._loses(data)
+        fit.projected.fill_(self._loses(data))
+        self._take(fit)
 
     @torch.no_grad()
     def update(
@@ -89,7 +99,7 @@ class ConjugateHead(Head):
     ) -> None:
         """Condition the posterior on new data: the same as fitting on old and new together.
 
-        A new head starts from its prior, a trained or loaded one from the posterior it has.
+        A new head is updated from its prior, any other from the posterior it has.
 
         Args:
             features: of the new data, (*batch, num_features); one example is (num_features,).
@@ -99,9 +109,10 @@ class ConjugateHead(Head):
                 follows drifting data and falls back to its prior where nothing comes.
         """
         check_forgetting(forgetting)
+        self._check_assignable()
         data = self._gather(features, target, weight)
         self._check_update(data)
-        if self.projected or self._loses(data):
+        if bool(self.projected) or self._loses(data):
             raise ValueError(
                 "weights per output give every output its own posterior, which one shared S "
                 "cannot carry on; use covariance='dense'"
@@ -110,7 +121,24 @@ class ConjugateHead(Head):
         pairs = zip(fit._present(), fit._information(data), strict=True)
         fit._set_posterior(*(forgetting * old + new for old, new in pairs))
         fit._count(data, forgetting)
-        self.load_state_dict(fit.state_dict())
+        self._take(fit)
+
+    def fit_features(
+        self,
+        features: Tensor,
+        target: Tensor,
+        weight: Tensor | None = None,
+        *,
+        max_passes: int = 50,
+        tolerance: float = 1e-5,
+        max_memory_bytes: int = 2**31,
+        report: Callable[[float], None] | None = None,
+    ) -> None:
+        """Fit posterior and noise in closed form, where the features are: they may be large."""
+        device = self.mean.device
+        self.to(features.device)
+        self.fit_exact(features, target, weight, estimate_noise=True)
+        self.to(device)
 
     def _gather(
         self,
@@ -162,4 +190,13 @@ class ConjugateHead(Head):
         """Count what is counted, after discounting what was; nothing, unless overridden."""
 
     def _in_double(self: AnyConjugateHead) -> AnyConjugateHead:
-        return copy.deepcopy(self).double()
+        return whole(self).double()
+
+    def _take(self, fit: ConjugateHead) -> None:
+        """Become a fitted copy, which is no longer new."""
+        fit.initial_digest.zero_()
+        load_whole(self, fit.state_dict())
+
+    def _expect(self, state: Any, prefix: str) -> None:
+        super()._expect(state, prefix)
+        state.setdefault(prefix + "projected", torch.zeros((), dtype=torch.bool))

@@ -1,6 +1,9 @@
 """Discriminative classification: a Bayesian softmax layer (paper, section 2.2)."""
 
-from typing import Literal
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -8,18 +11,14 @@ from torch import Tensor, nn
 
 from .._checks import check_choice, check_count, check_labels, check_weight
 from ..covariances import CovarianceLike
-from ..functional import (
-    at_least_float32,
-    inverse_wishart_exponent,
-    jensen_bound,
-    tilted_bound,
-)
+from ..functional import at_least_float32, inverse_wishart_exponent
+from ..functional.bounds import BOUNDS
 from ..noise import DiagonalNoise
 from ..predictive import DiscriminativePredictive, JointLogitPredictive
 from ..priors import Prior
-from ._base import Head, as_linear
-
-BOUNDS = {"jensen": jensen_bound, "tilted": tilted_bound}
+from ._base import Head
+from ._linear import Cached, as_linear
+from ._solver import solve
 
 
 class DiscriminativeClassification(Head):
@@ -40,6 +39,8 @@ class DiscriminativeClassification(Head):
         device: of the parameters.
         dtype: of the parameters.
     """
+
+    min_outputs = 2
 
     def __init__(
         self,
@@ -74,8 +75,21 @@ class DiscriminativeClassification(Head):
         )
         self.reset_parameters()
 
+    @property
+    def num_densities(self) -> int:
+        """One Gaussian per class describes the features."""
+        return self.num_outputs
+
+    @classmethod
+    def from_linear(
+        cls, layer: nn.Linear, cached: Cached, *, num_data: float, **options: Any
+    ) -> DiscriminativeClassification:
+        """A head for the place of a trained linear layer, starting at its weights and bias."""
+        options = {"bias": layer.bias is not None, **options}
+        return super().from_linear(layer, cached, num_data=num_data, **options)
+
     def reset_parameters(self) -> None:
-        """Start anew, the label noise at the mode of its prior but no more than one."""
+        """Initialise, the label noise at the mode of its prior but no more than one."""
         super().reset_parameters()
         if self.noise is not None:
             exponent = inverse_wishart_exponent(self.prior.noise_dof, self.num_outputs)
@@ -117,9 +131,35 @@ class DiscriminativeClassification(Head):
         terms = BOUNDS[self.bound](mean, variance, target)
         if weight is not None:
             terms = terms * weight
-        return terms, self._divergence(self.mean, trace, logdet), log_prior
+        return terms, self._divergence(self._deviation(), trace, logdet), log_prior
 
     def sample_function(self, generator: torch.Generator | None = None) -> nn.Linear:
         """One draw of the weights, as a linear layer from features to logits."""
         noise = self.covariance.sample(1, generator).squeeze(0)
         return as_linear(at_least_float32(self.mean) + noise, self)
+
+    def fit_features(
+        self,
+        features: Tensor,
+        target: Tensor,
+        weight: Tensor | None = None,
+        *,
+        max_passes: int = 50,
+        tolerance: float = 1e-5,
+        max_memory_bytes: int = 2**31,
+        report: Callable[[float], None] | None = None,
+    ) -> None:
+        r"""Minimise the loss in a few passes over fixed features, from where the head is.
+
+        Every pass tells the gradient by the mean and its curvature, and what the optimum asks of
+        the covariance and the label noise, given the slopes $c_{tk}/2$ of the bound by the logits'
+        variance: $S_k^{-1} = I/s + \sum_t c_{tk}\phi_t\phi_t^\top/\lambda$, projected on the
+        family of the covariance. All three move together, the mean by a Newton step, as far as
+        the loss falls: it never rises, whatever the data.
+
+        Where matrices of $N\times N$ per class exceed `max_memory_bytes`, L-BFGS on the
+        parameters takes over for a covariance that would need them.
+        """
+        self._check_assignable()
+        told = (lambda loss: None) if report is None else report
+        solve(self, features, target, weight, max_passes, tolerance, max_memory_bytes, told)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable, Iterable
 from typing import Any, Literal
 
 import torch
@@ -30,10 +31,13 @@ from ..functional import (
     widest,
 )
 from ..functional.conjugate import ClassStatistics
+from ..functional.densities import with_unobserved_classes
 from ..noise import NOISES, Noise
 from ..predictive import GenerativePredictive
 from ..priors import Prior
 from ._conjugate import ConjugateHead
+
+MIN_COUNT = 1e-3  # examples of a class, discounted by forgetting, below which there are none
 
 
 class GenerativeClassification(ConjugateHead):
@@ -53,6 +57,9 @@ class GenerativeClassification(ConjugateHead):
     posterior of the model p(φ, y); the training loss bounds p(y | φ) instead, and may rise.
     `fit_exact` and `update` count the labels they see: they need no `observe`.
 
+    A class without examples, while others have some, is predicted with the probability of its
+    prior, $\alpha_k/\sum\alpha$, whatever the features: they say nothing for or against it.
+
     Args:
         num_features: N, the width of the features.
         num_classes: K.
@@ -66,9 +73,12 @@ class GenerativeClassification(ConjugateHead):
 
     Attributes:
         concentration: α, (K,), a buffer: prior plus observed counts, yours to edit.
+        observed: a buffer, whether there were examples of a class, (K,).
     """
 
+    min_outputs = 2
     concentration: Tensor
+    observed: Tensor
 
     def __init__(
         self,
@@ -103,24 +113,21 @@ class GenerativeClassification(ConjugateHead):
         wide = at_least_float32(self.mean.detach()).dtype
         alpha = torch.empty(num_classes, device=device, dtype=wide)
         self.register_buffer("concentration", alpha)
+        self.register_buffer("observed", torch.empty_like(alpha, dtype=torch.bool))
         self.reset_parameters()
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """Edited counts may be whole numbers, and become floating point to be counted on."""
+        """Set an attribute; counts that are integers become floating point to be added to."""
         if name == "concentration" and isinstance(value, Tensor) and not value.is_floating_point():
             value = value.float()
         super().__setattr__(name, value)
 
-    @property
-    def density_prior(self) -> Prior:
-        """The prior of the densities of features: the head's own."""
-        return self.prior
-
     def reset_parameters(self) -> None:
-        """Start anew, with unit noise and no class observed."""
+        """Initialise, with unit noise and no class observed."""
         super().reset_parameters()
         self.noise.set_isotropic(1.0)
         self.concentration.fill_(self.prior_concentration)
+        self.observed.fill_(False)
 
     def _apply(self, fn: Any, recurse: bool = True) -> Any:
         """Move or cast the head; counts stay at least float32, half precision cannot hold them."""
@@ -138,6 +145,12 @@ class GenerativeClassification(ConjugateHead):
             target: class indices, of any shape.
             weight: what each counts, of the same shape; a label of weight zero may be anything.
         """
+        counts = self._counts(target, weight)
+        self.concentration.add_(counts)
+        self.observed |= counts > 0
+
+    def _counts(self, target: Tensor, weight: Tensor | None) -> Tensor:
+        """How often each class is among labels, weighted, (K,)."""
         target = check_labels(target, target.shape)
         counts = torch.zeros_like(self.concentration)
         if weight is None:
@@ -146,7 +159,37 @@ class GenerativeClassification(ConjugateHead):
         check_weights(weight)
         target = target.where(weight != 0, 0)
         check_range(target, self.num_outputs)
-        self.concentration.add_(counts.index_add(0, target.flatten(), weight.flatten()))
+        return counts.index_add(0, target.flatten(), weight.flatten())
+
+    @torch.no_grad()
+    def prepare(
+        self,
+        data: Iterable[tuple[Tensor, Tensor | None]],
+        *,
+        new: bool,
+        total: Callable[[Tensor], Tensor],
+    ) -> None:
+        """Count the labels of all the data anew."""
+        counts, device = torch.zeros_like(self.concentration), self.concentration.device
+        for target, weight in data:
+            weight = None if weight is None else weight.to(device)
+            counts += self._counts(target.to(device), weight)
+        counts = total(counts)
+        self.concentration.copy_(self.prior_concentration + counts)
+        self.observed.copy_(counts > 0)
+
+    @property
+    def num_densities(self) -> int:
+        """One Gaussian per class describes the features."""
+        return self.num_outputs
+
+    @property
+    def density_prior(self) -> Prior:
+        """The prior of the class densities."""
+        return self.prior
+
+    def start_from(self, layer: nn.Linear) -> None:
+        """Ignore a linear layer: its weights are no class means."""
 
     # ------------------------------------------------------------------------- two calls
 
@@ -167,13 +210,19 @@ class GenerativeClassification(ConjugateHead):
             )
             expected = class_log_densities(features, mean, scale) - 0.5 * scaled_trace
         alpha = self.concentration
-        log_class = alpha.log() - alpha.sum().log()
-        expected_log_class = alpha.digamma() - alpha.sum().digamma()
         volume = self.noise.basis_log_volume()  # densities in the features' own units
-        joint = (marginal + (log_class + volume), expected + (expected_log_class + volume))
-        if marginal.dtype != log_class.dtype:
-            joint = (joint[0].to(log_class.dtype), joint[1].to(log_class.dtype))
-        return GenerativePredictive(*joint)
+        joint = self._joint(marginal + volume, alpha, torch.log)
+        expected_joint = self._joint(expected + volume, alpha, torch.digamma)
+        return GenerativePredictive(joint.to(alpha.dtype), expected_joint.to(alpha.dtype))
+
+    def _joint(
+        self, log_density: Tensor, alpha: Tensor, logarithm: Callable[[Tensor], Tensor]
+    ) -> Tensor:
+        """Of features and label, from densities, class weights and their (expected) logarithm."""
+        log_class, observed = logarithm(alpha), self.observed
+        log_joint = log_density + (log_class - logarithm(alpha.sum()))
+        log_odds = log_class - logarithm(alpha.where(observed, 0.0).sum())
+        return with_unobserved_classes(log_joint, log_odds, observed)
 
     def objective(
         self, features: Tensor, target: Tensor, weight: Tensor | None
@@ -194,10 +243,14 @@ class GenerativeClassification(ConjugateHead):
             terms = generative_bound(
                 log_density, scaled_trace, marginal, self.concentration, target
             )
-            kl = self._divergence(mean, trace, logdet)
+            kl = self._divergence(self._basis_deviation(mean), trace, logdet)
         if weight is not None:
             terms = terms * weight
         return terms, kl, self.noise.log_prior(self.prior)
+
+    def _basis_deviation(self, mean: Tensor) -> Tensor:
+        """The means of classes about their prior, in the basis of the noise as they are."""
+        return mean if self.prior_mean is None else mean - self.noise.to_basis(self.prior_mean)
 
     @torch.no_grad()
     def sample_function(self, generator: torch.Generator | None = None) -> ClassDensities:
@@ -205,7 +258,7 @@ class GenerativeClassification(ConjugateHead):
         mean = self.noise.to_basis(self.mean)
         mean = mean + self.covariance.sample(1, generator).squeeze(0).to(mean.dtype)
         gamma = torch._standard_gamma(self.concentration, generator=generator)  # Dirichlet
-        return ClassDensities(self.noise, mean, (gamma / gamma.sum()).log())
+        return ClassDensities(self.noise, mean, (gamma / gamma.sum()).log(), self.observed)
 
     # --------------------------------------------------------------------- exact inference
 
@@ -227,18 +280,24 @@ class GenerativeClassification(ConjugateHead):
     def _information(self, data: ClassStatistics) -> tuple[Tensor, Tensor]:
         """T_kΣ⁻¹/λ and Σ⁻¹Σ_tφ_t/λ, in the basis in which Σ is diagonal, (K, N) each."""
         scale = (2 * self.noise.basis_log_precision_scale()).exp() / self.prior.kl_weight
-        return data.counts[:, None] * scale, scale * self.noise.to_basis(data.total)
+        counts, total = data.counts[:, None], data.total
+        if self.prior_mean is not None:
+            total = total - counts * self.prior_mean
+        return counts * scale, scale * self.noise.to_basis(total)
 
     def _present(self) -> tuple[Tensor, Tensor]:
         precision = self.covariance.diagonal().reciprocal()
-        if self.fresh:  # neither trained nor fitted: no data, and not the prior
+        if self.fresh:  # neither trained nor fitted: as initialised, which is not the prior
             return torch.zeros_like(precision), torch.zeros_like(precision)
-        return precision - 1 / self.prior.variance, precision * self.noise.to_basis(self.mean)
+        return precision - 1 / self.prior.variance, precision * self.noise.to_basis(
+            self._deviation()
+        )
 
     def _set_posterior(self, information: Tensor, shift: Tensor) -> None:
         precision = 1 / self.prior.variance + information
         self.covariance.project_diagonal(precision)
-        self.mean.copy_(self.noise.from_basis(shift / precision))
+        mean = self.noise.from_basis(shift / precision)
+        self.mean.copy_(mean if self.prior_mean is None else self.prior_mean + mean)
 
     def _check_update(self, data: ClassStatistics) -> None:
         if not self.covariance.axis_aligned:
@@ -252,13 +311,20 @@ class GenerativeClassification(ConjugateHead):
         """The exact Dirichlet posterior; what is counted here needs no `observe`."""
         counted = forgetting * (self.concentration - self.prior_concentration) + data.counts
         self.concentration.copy_(self.prior_concentration + counted)
+        self.observed.copy_(counted > MIN_COUNT)
+
+    def _expect(self, state: Any, prefix: str) -> None:
+        super()._expect(state, prefix)
+        if prefix + "concentration" in state:
+            observed = state[prefix + "concentration"] > self.prior_concentration
+            state.setdefault(prefix + "observed", observed)
 
     def _optimal_scatter(self, data: ClassStatistics) -> tuple[Tensor, Tensor]:
         """Within classes and what the posterior adds, (N, N); the number of examples, ()."""
         scatter = conjugate.class_scatter(data, self.mean)
         if self.whitened:  # through the prior of the means, whose covariance has Σ, as S_k has
-            weight = self.prior.kl_weight / self.prior.variance
-            return scatter + weight * self.mean.mT @ self.mean, data.counts.sum()
+            weight, deviation = self.prior.kl_weight / self.prior.variance, self._deviation()
+            return scatter + weight * deviation.mT @ deviation, data.counts.sum()
         spread = (data.counts[:, None] * self.covariance.diagonal()).sum(0)
         return scatter + spread.diag_embed(), data.counts.sum()
 
@@ -268,16 +334,20 @@ class ClassDensities(nn.Module):
 
     mean: Tensor
     log_class: Tensor
+    observed: Tensor
 
-    def __init__(self, noise: Noise, mean: Tensor, log_class: Tensor) -> None:
+    def __init__(self, noise: Noise, mean: Tensor, log_class: Tensor, observed: Tensor) -> None:
         super().__init__()
         self.noise = copy.deepcopy(noise).requires_grad_(False)
         self.register_buffer("mean", mean)  # in the noise's basis
         self.register_buffer("log_class", log_class)
+        self.register_buffer("observed", observed.clone())
 
     def forward(self, features: Tensor) -> Tensor:
         """log p(φ, y = k), (*batch, K)."""
         check_features(features, self.noise.size, self.noise.log_precision_scale)
         scale = self.noise.basis_log_precision_scale()
         density = class_log_densities(self.noise.to_basis(features), self.mean, scale)
-        return density + (self.log_class + self.noise.basis_log_volume())
+        joint = density + (self.log_class + self.noise.basis_log_volume())
+        known = self.log_class.masked_fill(~self.observed, -torch.inf)
+        return with_unobserved_classes(joint, self.log_class - known.logsumexp(-1), self.observed)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Callable, Iterable
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -30,8 +31,9 @@ from ..predictive import (
     MultivariateGaussianPredictive,
 )
 from ..priors import Prior
-from ._base import as_linear
 from ._conjugate import ConjugateHead
+from ._linear import Cached, as_linear, prior_in_units
+from ._sharding import assignable
 
 
 class Regression(ConjugateHead):
@@ -43,7 +45,7 @@ class Regression(ConjugateHead):
     $MN(\bar W, \Sigma, S)$ and the predictive $N(\bar W\phi, (1 + \phi^\top S\phi)\Sigma)$.
 
     `fit_exact` sets $S_k^{-1} = I/s + (\Sigma^{-1})_{kk}\Phi^\top\Phi/\lambda$, without the noise
-    if conjugate, and the mean of the exact posterior.
+    if conjugate, and the mean of the exact posterior, with W about `prior_mean`.
 
     Args:
         num_features: N, the width of the features.
@@ -97,37 +99,84 @@ class Regression(ConjugateHead):
         self.noise = NOISES[noise](num_outputs, device=device, dtype=dtype)
         self.reset_parameters()
 
-    @property
-    def num_densities(self) -> int:
-        """One: real-valued targets do not divide the features into classes."""
-        return 1
+    @classmethod
+    def from_linear(
+        cls, layer: nn.Linear, cached: Cached, *, num_data: float, **options: Any
+    ) -> Regression:
+        """A head for the place of a trained linear layer, starting at its weights.
+
+        Without a `prior` it has one in the units of the targets: its variance is the mean square of
+        the trained weights, the scale of its noise that of the residuals, and its mean is zero for
+        the weights and the trained bias for the bias.
+        """
+        options = {"bias": layer.bias is not None, **options}
+        given = "prior" in options
+        if not given:
+            options["prior"] = prior_in_units(layer, cached)
+        head = super().from_linear(layer, cached, num_data=num_data, **options)
+        if not given and head.bias and layer.bias is not None:
+            prior_mean = torch.zeros_like(head.mean)
+            prior_mean[:, -1] = layer.bias.detach()
+            head.prior_mean = prior_mean
+        return head
 
     def reset_parameters(self) -> None:
-        """Start anew, with unit noise; see `initialize` for targets of another scale."""
+        """Initialise, with unit noise; see `initialize` for targets of another scale."""
         super().reset_parameters()
         self.noise.set_isotropic(1.0)
 
     @torch.no_grad()
     def initialize(self, features: Tensor, target: Tensor) -> None:
-        """Start at the scale of the data: predict next to nothing, and call the target noise.
+        """Initialise at the scale of the data: predict next to nothing, call the target noise.
 
         The first loss is then that of a Gaussian fitted to the targets under the prior of the
         noise, whatever their units.
         """
         check_not_empty(features)
-        check_finite("features", self._inputs(features))
+        inputs = self._inputs(features)
+        check_finite("features", inputs)
         target = check_target(target, features.shape[:-1], self.num_outputs)
         check_finite("targets", target)
+        if self.prior_mean is not None:
+            target = target - F.linear(inputs, self.prior_mean)
         self.initialize_scale(target.double().reshape(-1, self.num_outputs).square().mean(0))
 
     @torch.no_grad()
+    def prepare(
+        self,
+        data: Iterable[tuple[Tensor, Tensor | None]],
+        *,
+        new: bool,
+        total: Callable[[Tensor], Tensor],
+    ) -> None:
+        """If new, initialise at the scale of the targets of the first batch; see `initialize`."""
+        if not new:
+            return
+        target, weight = next(iter(data))
+        target = target.double().reshape(-1, self.num_outputs)
+        if self.bias and self.prior_mean is not None:
+            target = target - self.prior_mean[:, -1].to(target)
+        counted = torch.ones_like(target)
+        if weight is not None:  # what counts nothing may be NaN
+            counted = (weight != 0).double().reshape(len(target), -1).expand_as(target)
+        sums = torch.stack([target.square().where(counted != 0, 0.0).sum(0), counted.sum(0)])
+        sums = total(sums.to(self.mean.device))
+        self.initialize_scale(sums[0] / sums[1].clamp(min=1))
+
+    @torch.no_grad()
     def initialize_scale(self, mean_square: Tensor) -> None:
-        """`initialize`, given the mean square of each output's targets, (K,)."""
+        """`initialize`, given the mean square of each output's targets about the prior, (K,)."""
         power = mean_square.double().clamp(min=1e-30)
+        with assignable(self) as head:
+            head._initialize_scale(power)
+        self._note_initial()
+
+    def _initialize_scale(self, power: Tensor) -> None:
         self.reset_parameters()
         limit = float("inf") if self.conjugate else self.prior.variance**0.5
-        self.mean.mul_((0.1 * power.sqrt()).clamp(max=limit).unsqueeze(-1))
-        self._start((1.0 if self.conjugate else float(power.min())) / self.width)
+        scale = (0.1 * power.sqrt()).clamp(max=limit).unsqueeze(-1)
+        self.mean.copy_(self._prior_mean() + scale * self._deviation())
+        self._initialize_covariance((1.0 if self.conjugate else float(power.min())) / self.width)
         scatter, prior = (self.num_data * power).diag_embed(), self.prior
         noise = conjugate.inverse_wishart_mode(
             scatter, torch.full_like(power, self.num_data), prior.noise_dof, prior.noise_scale
@@ -166,7 +215,7 @@ class Regression(ConjugateHead):
     def objective(
         self, features: Tensor, target: Tensor, weight: Tensor | None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Expected log-likelihood per output (theorem 1), (*batch, K), KL and log p(Σ)."""
+        """Expected log-likelihood (theorem 1), summed over outputs, (*batch,), KL and log p(Σ)."""
         target = check_target(target, features.shape[:-1], self.num_outputs).to(self.mean.dtype)
         if weight is not None:
             weight = self._check_weight(weight, features.shape[:-1])
@@ -179,13 +228,15 @@ class Regression(ConjugateHead):
         else:
             squares, precision_trace = self.noise.squares(error, quadratic)
         terms = expected_gaussian_log_density(squares, self.noise.log_precision_scale)
-        kl = self._divergence(self._whitened_mean(), trace, logdet)
-        log_prior = self.noise.log_prior(self.prior, precision_trace)
-        return terms if weight is None else terms * weight, kl, log_prior
+        terms = terms if weight is None else terms * weight
+        bounds = terms.squeeze(-1) if self.num_outputs == 1 else terms.sum(-1)
+        kl = self._divergence(self._whitened_deviation(), trace, logdet)
+        return bounds, kl, self.noise.log_prior(self.prior, precision_trace)
 
-    def _whitened_mean(self) -> Tensor:
-        """W̄ in units of its prior's row covariance: the identity or, if conjugate, Σ."""
-        return self.noise.whiten(self.mean.mT) if self.conjugate else self.mean
+    def _whitened_deviation(self) -> Tensor:
+        """W̄ about its prior, in units of the row covariance: the identity or, if conjugate, Σ."""
+        deviation = self._deviation()
+        return self.noise.whiten(deviation.mT) if self.conjugate else deviation
 
     def _check_weight(self, weight: Tensor, batch_shape: torch.Size) -> Tensor:
         weight = check_weight(weight, batch_shape, self.num_outputs).to(self.mean.dtype)
@@ -224,12 +275,15 @@ class Regression(ConjugateHead):
         check_finite("targets", target)
         weight = weight.reshape(-1, weight.shape[-1])  # (T, 1) or (T, K)
         if reference is None:
-            reference = features.new_zeros(self.mean.shape)
+            reference = self._prior_mean().double()
         return conjugate.regression_statistics(features, target, weight, reference)
 
     def _information(self, data: RegressionStatistics) -> tuple[Tensor, Tensor]:
-        """G and C, which do not depend on the noise."""
-        return data.gram, data.target_cross()
+        """G and C about the prior's mean, which do not depend on the noise."""
+        return data.gram, data.cross_about(self._prior_mean())
+
+    def _prior_mean(self) -> Tensor:
+        return torch.zeros_like(self.mean) if self.prior_mean is None else self.prior_mean
 
     def _check_update(self, data: RegressionStatistics) -> None:
         if not self.covariance.full:
@@ -250,18 +304,18 @@ class Regression(ConjugateHead):
         return self.noise.precision_diagonal()
 
     def _set_posterior(self, gram: Tensor, cross: Tensor) -> None:
-        """Set mean and covariance from G = ΦᵀΦ, (K or 1, N, N), and C = YᵀΦ, (K, N)."""
+        """Set mean and covariance from G = ΦᵀΦ, (K or 1, N, N), and C = (Y − ΦMᵀ)ᵀΦ, (K, N)."""
         gram, cross = gram / self.prior.kl_weight, cross / self.prior.kl_weight
         coefficients, variance = self._coefficients(), self.prior.variance
         precision = conjugate.posterior_precision(gram, coefficients, variance)
         self.covariance.project(precision)
         if self.conjugate or self.diagonal_noise:
-            mean = conjugate.posterior_mean(precision, coefficients, cross)
+            deviation = conjugate.posterior_mean(precision, coefficients, cross)
         else:
-            mean = conjugate.correlated_posterior_mean(
+            deviation = conjugate.correlated_posterior_mean(
                 gram, cross, self.noise.precision(), variance
             )
-        self.mean.copy_(mean)
+        self.mean.copy_(self._prior_mean() + deviation)
 
     def _present(self) -> tuple[Tensor, Tensor]:
         """The G and C of data that would lead to the present posterior."""
@@ -269,18 +323,18 @@ class Regression(ConjugateHead):
         if self.covariance.shared:  # S⁻¹ = I/s + mean(coefficient) G
             coefficients = coefficients.mean(0, keepdim=True)
         precision = self.covariance.precision()
-        if self.fresh:  # neither trained nor fitted: no data, and not the prior
+        if self.fresh:  # neither trained nor fitted: as initialised, which is not the prior
             return torch.zeros_like(precision), torch.zeros_like(self.mean)
         gram = (precision - conjugate.eye_like(precision) / self.prior.variance) / coefficients
         rows = None if self.conjugate else self.noise.covariance()
-        cross = conjugate.cross_of_posterior(self.mean, gram, rows, self.prior.variance)
+        cross = conjugate.cross_of_posterior(self._deviation(), gram, rows, self.prior.variance)
         return self.prior.kl_weight * gram, self.prior.kl_weight * cross
 
     def _optimal_scatter(self, data: RegressionStatistics) -> tuple[Tensor, Tensor]:
         """Of the residuals and what the posterior adds, (K, K); the number of examples, (K,)."""
         scatter = conjugate.residual_scatter(data, self.mean)
         if self.conjugate:  # through the prior of W, whose covariance has Σ
-            weight = self.prior.kl_weight / self.prior.variance
-            return scatter + weight * self.mean @ self.mean.mT, data.counts
+            weight, deviation = self.prior.kl_weight / self.prior.variance, self._deviation()
+            return scatter + weight * deviation @ deviation.mT, data.counts
         quadratics = (self.covariance.dense() * data.gram).sum((-2, -1))  # Σ_t φᵀS_kφ
         return scatter + quadratics.diag_embed(), data.counts

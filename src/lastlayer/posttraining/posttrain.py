@@ -15,15 +15,12 @@ from torch.utils import _pytree as pytree
 from .._checks import check_choice
 from .._data import Data, batches
 from ..heads import DiscriminativeClassification, GenerativeClassification, Head, Regression
-from ..heads._conjugate import ConjugateHead
 from ..network import Network
-from ..priors import Prior
 from .features import Exit, FeatureExtractor, Features, cache_features
 from .last_layer import find_last_layer
-from .solvers import fit_discriminative
+from .solvers import fit_features
 
-ROWS = 65536  # of features, in one look at the residuals
-HEADS: dict[str, Callable[..., Head]] = {
+HEADS: dict[str, type[Head]] = {
     "regression": Regression,
     "discriminative": DiscriminativeClassification,
     "generative": GenerativeClassification,
@@ -105,13 +102,15 @@ def posttrain(
             max_memory_bytes=max_memory_bytes,
             progress=progress,
         )
-        offset = None
-        if head == "regression" and "prior" not in options:
-            options = {**options, "prior": _prior_of(site.module, cached)}
-            offset = site.module.bias
-        made = _make(head, site.module, len(cached.features), options)
-        _start(made, site.module)
-        _fit(made, cached, offset, max_passes, tolerance, max_memory_bytes, progress)
+        made = _make(head, site.module, cached, options)
+        fit_features(
+            made,
+            *cached,
+            max_passes=max_passes,
+            tolerance=tolerance,
+            max_memory_bytes=max_memory_bytes,
+            progress=progress,
+        )
     except BaseException:
         _exchange(model, stand_in, site.module)  # whole again, if it is not a copy
         raise
@@ -140,99 +139,24 @@ def _exchange(model: nn.Module, old: nn.Module, new: nn.Module) -> None:
 def _make(
     head: str | Head | Callable[..., Head],
     layer: nn.Linear,
-    num_data: int,
+    cached: Features,
     options: dict[str, Any],
 ) -> Head:
-    if isinstance(head, Head):
-        if head.num_features != layer.in_features:
-            raise ValueError(
-                f"the head has num_features={head.num_features}, but the layer it replaces has "
-                f"{layer.in_features} inputs"
-            )
-        head.num_data = num_data
-        return head
-    num_outputs = layer.out_features
+    """The head, at the trained weights."""
+    num_data = len(cached.features)
     if isinstance(head, str):
-        if head != "generative":
-            options = {"bias": layer.bias is not None, **options}
-        if head != "regression":
-            num_outputs = max(num_outputs, 2)
-        head = HEADS[head]
-    factory = {"device": layer.weight.device, "dtype": layer.weight.dtype}
-    return head(layer.in_features, num_outputs, num_data=num_data, **factory, **options)
-
-
-@torch.no_grad()
-def _start(head: Head, layer: nn.Linear) -> None:
-    """Start at the trained weights, where the mean of the head is weights."""
-    if isinstance(head, GenerativeClassification):
-        return
-    weight = layer.weight
-    if head.bias:
-        bias = weight.new_zeros(len(weight)) if layer.bias is None else layer.bias
-        weight = torch.cat([weight, bias.unsqueeze(-1)], -1)
-    if len(weight) == 1 and head.num_outputs == 2:  # sigmoid(z) = softmax(−z/2, z/2)
-        weight = torch.cat([-weight / 2, weight / 2])
-    if weight.shape[0] != head.num_outputs:
-        raise ValueError(
-            f"the head has {head.num_outputs} outputs, but the layer it replaces {len(weight)}"
-        )
-    head.mean.copy_(weight[:, : head.width])
-
-
-@torch.no_grad()
-def _prior_of(layer: nn.Linear, cached: Features) -> Prior:
-    """A prior in the units of the targets: as wide as the trained weights and their residuals."""
-    squares = count = 0.0
-    for start in range(0, len(cached.features), ROWS):
-        rows = slice(start, start + ROWS)
-        output = layer(cached.features[rows].to(layer.weight.device)).double().cpu()
-        error = output - cached.target[rows].reshape(output.shape).double()
-        weight = torch.ones_like(error)
-        if cached.weight is not None:
-            weight = (cached.weight[rows] != 0).double().reshape(len(error), -1).expand_as(error)
-        squares += float(error.square().where(weight != 0, 0.0).sum())
-        count += float(weight.sum())
-    variance = float(layer.weight.double().square().mean())
-    return Prior(variance=max(variance, 1e-12), noise_scale=max(squares / max(count, 1), 1e-12))
-
-
-def _fit(
-    head: Head,
-    cached: Features,
-    offset: Tensor | None,
-    max_passes: int,
-    tolerance: float,
-    max_memory_bytes: int,
-    progress: bool | None,
-) -> None:
-    if cached.features.dtype != head.mean.dtype:
+        made = HEADS[head].from_linear(layer, cached, num_data=num_data, **options)
+    else:
+        if isinstance(head, Head):
+            made, made.num_data = head, num_data
+        else:
+            factory = {"device": layer.weight.device, "dtype": layer.weight.dtype}
+            sizes = (layer.in_features, layer.out_features)
+            made = head(*sizes, num_data=num_data, **factory, **options)
+        made.start_from(layer)
+    if cached.features.dtype != made.mean.dtype:
         raise TypeError(
             f"the backbone's features are {cached.features.dtype}, but the head is "
-            f"{head.mean.dtype}: convert the head, or the model"
+            f"{made.mean.dtype}: convert the head, or the model"
         )
-    if isinstance(head, DiscriminativeClassification):
-        fit_discriminative(
-            head,
-            *cached,
-            max_passes=max_passes,
-            tolerance=tolerance,
-            max_memory_bytes=max_memory_bytes,
-            progress=progress,
-        )
-        return
-    if not isinstance(head, ConjugateHead):
-        raise TypeError(
-            f"no way to fit a {type(head).__name__} on features is known; use cache_features, and "
-            "train it on them"
-        )
-    device = head.mean.device
-    head.to(cached.features.device)  # main memory: the cache may be larger than the device's
-    if offset is None or not head.bias:
-        head.fit_exact(*cached, estimate_noise=True)
-    else:  # the prior of the bias is about the trained one
-        offset = offset.detach().to(cached.target)
-        head.fit_exact(cached.features, cached.target - offset, cached.weight, estimate_noise=True)
-        with torch.no_grad():
-            head.mean[:, -1] += offset
-    head.to(device)
+    return made

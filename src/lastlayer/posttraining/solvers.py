@@ -1,31 +1,16 @@
-"""Fast fits of heads on fixed features: few passes over the data."""
+"""Fits of heads on fixed features, with a progress bar."""
 
 from __future__ import annotations
 
-import contextlib
-import copy
-from collections.abc import Callable
+from typing import Any
 
-import torch
 from torch import Tensor
 
-from .._checks import (
-    check_count,
-    check_labels,
-    check_positive,
-    check_range,
-    check_weight,
-    check_weights,
-)
-from ..heads import DiscriminativeClassification
-from .newton import NUM_PAIRS, Examples, look, newton
-
-MAX_JOINT_WEIGHTS = 1024  # weights of all classes up to which their joint Hessian is formed
-PATIENCE = 8  # passes in which L-BFGS must gain the tolerance: a line search takes several
+from ..heads import Head
 
 
-def fit_discriminative(
-    head: DiscriminativeClassification,
+def fit_features(
+    head: Head,
     features: Tensor,
     target: Tensor,
     weight: Tensor | None = None,
@@ -35,140 +20,49 @@ def fit_discriminative(
     max_memory_bytes: int = 2**31,
     progress: bool | None = None,
 ) -> list[float]:
-    r"""Minimise the loss of a discriminative head on fixed features, in a few passes over them.
-
-    Every pass tells the gradient by the mean and its curvature, and what the optimum asks of
-    the covariance and the label noise, given the slopes $c_{tk}/2$ of the bound by the logits'
-    variance: $S_k^{-1} = I/s + \sum_t c_{tk}\phi_t\phi_t^\top/\lambda$, projected on the family
-    of the covariance. All three move together, the mean by a Newton step, as far as the loss
-    falls: it never rises, whatever the data.
-
-    Where matrices of $N\times N$ per class exceed the memory allowed, L-BFGS on the parameters
-    takes over for a covariance that would need them.
+    """Fit a head on fixed features by `head.fit_features`, and show how it goes.
 
     Args:
         head: starts where it is, and ends no worse.
         features: of all the data, (*batch, num_features), in memory or memory-mapped.
-        target: class indices, (*batch,).
-        weight: weights of the examples, (*batch,).
-        max_passes: looks at all the data.
+        target: as in `Head.forward`.
+        weight: as in `Head.forward`.
+        max_passes: maximum number of passes over the data.
         tolerance: stops when the loss falls by less, in nats per example.
         max_memory_bytes: for matrices of N × N per class.
         progress: whether to show a progress bar; None for where there is a terminal.
 
     Returns:
-        The loss, −ELBO/T, after each pass, the first one where the head started.
+        The loss, −ELBO/T, after each pass, the first one at the initial parameters; empty for a
+        head that is solved in closed form.
     """
     from tqdm import tqdm
 
-    check_count("max_passes", max_passes)
-    check_positive("tolerance", tolerance)
-    data = _examples(head, features, target, weight)
-    fit = copy.deepcopy(head).requires_grad_(False)
-    if fit.mean.dtype in (torch.float16, torch.bfloat16):
-        fit.float()  # steps below the resolution of half precision count
-    blocks = 8 * head.num_outputs * head.width**2
-    hidden = None if progress is None else not progress
-    with tqdm(total=max_passes, desc="passes", disable=hidden, leave=False) as bar:
+    losses: list[float] = []
+    bars: list[Any] = []  # one, from the first pass on
 
-        def report(loss: float) -> None:
-            bar.set_postfix(loss=f"{loss:.4f}", refresh=False)
-            bar.update()
+    def report(loss: float) -> None:
+        if not bars:
+            hidden = None if progress is None else not progress
+            bars.append(tqdm(total=max_passes, desc="passes", disable=hidden, leave=False))
+        losses.append(loss)
+        bars[0].set_postfix(loss=f"{loss:.4f}", refresh=False)
+        bars[0].update()
 
-        separate = not (fit.covariance.axis_aligned or fit.covariance.shared)
-        if separate and 3 * blocks > max_memory_bytes:
-            losses = _descend(fit, data, max_passes, tolerance, report)
-        else:
-            joint = head.num_outputs * head.width <= MAX_JOINT_WEIGHTS
-            kind = "joint" if joint else "blocks" if 2 * blocks <= max_memory_bytes else "common"
-            losses = newton(fit, data, kind, False, max_passes, tolerance, report)
-    head.load_state_dict(fit.state_dict())
-    return losses
-
-
-def _examples(
-    head: DiscriminativeClassification, features: Tensor, target: Tensor, weight: Tensor | None
-) -> Examples:
-    batch_shape = features.shape[:-1]
-    if features.numel() == 0 or features.shape[-1] != head.num_features:
-        raise ValueError(
-            f"features must be (*batch, {head.num_features}) with at least one example, "
-            f"got shape {tuple(features.shape)}"
+    try:
+        head.fit_features(
+            features,
+            target,
+            weight,
+            max_passes=max_passes,
+            tolerance=tolerance,
+            max_memory_bytes=max_memory_bytes,
+            report=report,
         )
-    labels = check_labels(target, batch_shape).flatten()
-    weights = torch.ones(labels.shape, device=labels.device)
-    if weight is not None:
-        weights = check_weight(weight, batch_shape, None).flatten()
-        check_weights(weights)
-        labels = labels.where(weights != 0, 0)  # ignored, whatever it is
-    check_range(labels, head.num_outputs)
-    return Examples(features.reshape(-1, head.num_features), labels, weights)
-
-
-class _FinishedError(Exception):
-    """Leaves L-BFGS in the midst of a line search."""
-
-
-def _descend(
-    head: DiscriminativeClassification,
-    data: Examples,
-    max_passes: int,
-    tolerance: float,
-    report: Callable[[float], None],
-) -> list[float]:
-    """Newton steps for mean and noise, then L-BFGS on all parameters and a few copies of them.
-
-    There the mean moves in coordinates in which the curvature common to all classes is one.
-    """
-    losses = newton(head, data, "common", True, max_passes, tolerance, report)
-    curvature = look(head, data, "common", True).curvature[0]
-    root = torch.linalg.inv(torch.linalg.cholesky(curvature)).to(head.mean.dtype)
-    start, moved = head.mean.detach().clone(), torch.zeros_like(head.mean, requires_grad=True)
-    head.requires_grad_(True)
-    others = [parameter for parameter in head.parameters() if parameter is not head.mean]
-    num_before = len(losses) + PATIENCE
-    best, state = losses[-1], copy.deepcopy(head.state_dict())
-
-    def closure() -> float:
-        nonlocal best, state
-        stalled = len(losses) > num_before and losses[-PATIENCE - 1] - best < tolerance
-        if stalled or len(losses) >= max_passes:
-            raise _FinishedError
-        with torch.no_grad():
-            head.mean.copy_(start + moved @ root)
-        head.zero_grad()
-        loss = _backward(head, data)
-        assert head.mean.grad is not None
-        moved.grad = head.mean.grad @ root.mT
-        if loss < best:
-            best, state = loss, copy.deepcopy(head.state_dict())
-        losses.append(best)
-        report(best)
-        return loss * head.num_data
-
-    optimizer = torch.optim.LBFGS(
-        [moved, *others],
-        max_iter=max_passes,
-        max_eval=2 * max_passes,  # the closure counts
-        tolerance_grad=0.0,
-        tolerance_change=0.0,
-        history_size=NUM_PAIRS,
-        line_search_fn="strong_wolfe",
-    )
-    with contextlib.suppress(_FinishedError):
-        optimizer.step(closure)
-    head.load_state_dict(state)
-    head.requires_grad_(False)
+    finally:
+        for bar in bars:
+            bar.close()
     return losses
 
 
-def _backward(head: DiscriminativeClassification, data: Examples) -> float:
-    """The loss, its gradient times T left in the parameters."""
-    total, count = 0.0, len(data.target)
-    for features, target, weight in data.chunks(head):
-        terms, kl, log_prior = head.objective(features, target, weight)
-        share = len(target) / count
-        loss = share * (head.prior.kl_weight * kl - log_prior) / head.num_data - terms.sum() / count
-        (loss * head.num_data).backward()
-        total += float(loss.detach())
-    return total
+fit_discriminative = fit_features  # its name where it was made for one head

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 from torch.utils.data import ConcatDataset, DataLoader, Dataset, IterableDataset
 
-from .._data import Batch, Data, as_batch, batches, check_data, has_own_batches
-from ..heads import GenerativeClassification, Head, Regression
+from .._data import Data, as_batch, batches, check_data, has_own_batches
+from ..heads import Head
 from .checkpoint import copied
 from .options import Options, mixed_seed
 from .processes import Processes
@@ -52,46 +52,30 @@ def prepare(
     seed: int,
     processes: Processes,
 ) -> None:
-    """Go to the initial state, start a new regression head at the scale of the data, count."""
+    """Go to the initial state, and let the head prepare: initialise itself if new, count."""
     model.load_state_dict(initial["state"])
     head = the_head(model)
     number = mixed_seed("start", seed)
     torch.manual_seed(number)
     reseed(train, number, 0)
-    if options.initialize and initial["fresh"] and isinstance(head, Regression):
-        scale = _mean_square(head, train, processes)
-        torch.manual_seed(number)
-        head.initialize_scale(scale)
-    if isinstance(head, GenerativeClassification):
-        _count(head, train, processes)
+    if head is not None:
+        new = options.initialize and initial["fresh"]
+        # in memory and as a Dataset every process sees all of the data
+        total = processes.sum if has_own_batches(train) else torch.clone
+        head.prepare(_targets(train, number), new=new, total=total)
 
 
-def _mean_square(head: Regression, train: Data, processes: Processes) -> Tensor:
-    """Of the targets of each output: of all that are in memory, or of a first batch, (K,)."""
-    batch = as_batch(train) if isinstance(train, tuple) else next(batches(train, 256), Batch(()))
-    if batch.target is None or not batch.target.numel():
-        raise ValueError(NO_TARGET)
-    target = batch.target.double().reshape(-1, head.num_outputs)
-    weight = torch.ones_like(target)
-    if batch.weight is not None:  # what counts nothing may be NaN
-        weight = (batch.weight != 0).double().reshape(len(target), -1).expand_as(target)
-    sums = torch.stack([target.square().where(weight != 0, 0.0).sum(0), weight.sum(0)])
-    sums = processes.sum(sums.to(head.mean.device))
-    return sums[0] / sums[1].clamp(min=1)
-
-
-def _count(head: GenerativeClassification, train: Data, processes: Processes) -> None:
-    """Observe the labels of all the data, in one pass."""
-    head.concentration.fill_(head.prior_concentration)
-    device = head.concentration.device
-    before = head.concentration.clone()
-    for _, target, weight in batches(train, 65536 if isinstance(train, tuple) else 256):
-        if target is None:
+def _targets(train: Data, number: int) -> Iterator[tuple[Tensor, Tensor | None]]:
+    """Targets and weights, all at once if they are in memory; reading them draws nothing."""
+    empty = True
+    for _, target, weight in [as_batch(train)] if isinstance(train, tuple) else batches(train, 256):
+        if target is None or not target.numel():
             raise ValueError(NO_TARGET)
-        head.observe(target.to(device), None if weight is None else weight.to(device))
-    if has_own_batches(train):  # each process has its part
-        counts = processes.sum(head.concentration - before)
-        head.concentration.copy_(before + counts)
+        empty = False
+        torch.manual_seed(number)
+        yield target, weight
+    if empty:
+        raise ValueError(NO_TARGET)
 
 
 def reseed(loader: Any, seed: int, epoch: int) -> None:

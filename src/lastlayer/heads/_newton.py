@@ -6,7 +6,7 @@ import copy
 import math
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -14,9 +14,11 @@ from torch import Tensor
 
 from ..covariances import Covariance
 from ..functional import inverse_wishart_exponent
+from ..functional.bounds import BOUNDS
 from ..functional.conjugate import eye_like
-from ..heads import DiscriminativeClassification
-from ..heads.discriminative import BOUNDS
+
+if TYPE_CHECKING:
+    from .discriminative import DiscriminativeClassification
 
 NUM_PAIRS = 8  # steps that the secant correction remembers
 CHUNK = 2**24  # numbers of one intermediate tensor
@@ -156,7 +158,7 @@ def look(head: DiscriminativeClassification, data: Examples, kind: str, fixed: b
     confidence = 1 / (1 + 0.5 * slopes[2] / slopes[1].clamp_min(1e-30))
     return Pass(
         float(total) / len(data.target) + _regularizer(head),
-        scale * gradient + tempering * ridge * head.mean.double(),
+        scale * gradient + tempering * ridge * head._deviation().double(),
         scale * curvature + tempering * ridge * eye_like(curvature),
         precision,
         confidence.amin(0, keepdim=True) if covariance.shared else confidence,
@@ -192,7 +194,7 @@ def _regularizer(head: DiscriminativeClassification) -> float:
     """What the objective adds to the mean of the bounds."""
     covariance = head.covariance
     trace, logdet = covariance.trace().sum(), covariance.logdet().sum()
-    value = head.prior.kl_weight * float(head._divergence(head.mean, trace, logdet))
+    value = head.prior.kl_weight * float(head._divergence(head._deviation(), trace, logdet))
     if head.noise is not None:
         value -= float(head.noise.log_prior(head.prior))
     return value / head.num_data

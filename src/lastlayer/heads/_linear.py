@@ -1,0 +1,68 @@
+"""Heads and linear layers: draws of a head as a layer, a trained layer as the start of a head."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..priors import Prior
+
+ROWS = 65536  # of features, at a time
+Cached = tuple[Tensor, Tensor, Tensor | None]  # features, target, weight; one row per example
+
+
+def as_linear(weight: Tensor, head: Any) -> nn.Linear:
+    """A linear layer with given weights, (K, width), whose last column is the bias if any."""
+    layer = nn.utils.skip_init(
+        nn.Linear,
+        head.num_features,
+        head.num_outputs,
+        bias=head.bias,
+        device=weight.device,
+        dtype=head.mean.dtype,
+    )
+    with torch.no_grad():
+        layer.weight.copy_(weight[:, : head.num_features])
+        if head.bias:
+            layer.bias.copy_(weight[:, -1])
+    return layer.requires_grad_(False)
+
+
+def weights_of(layer: nn.Linear, head: Any) -> Tensor:
+    """The trained weights, and the bias if the head has one, in the shape of the head's mean."""
+    weight = layer.weight.detach()
+    if layer.in_features != head.num_features:
+        raise ValueError(
+            f"the head has num_features={head.num_features}, but the layer it replaces has "
+            f"{layer.in_features} inputs"
+        )
+    if head.bias:
+        bias = weight.new_zeros(len(weight)) if layer.bias is None else layer.bias.detach()
+        weight = torch.cat([weight, bias.unsqueeze(-1)], -1)
+    if len(weight) == 1 and head.num_outputs == 2:  # sigmoid(z) = softmax(−z/2, z/2)
+        weight = torch.cat([-weight / 2, weight / 2])
+    if len(weight) != head.num_outputs:
+        raise ValueError(
+            f"the head has {head.num_outputs} outputs, but the layer it replaces {len(weight)}"
+        )
+    return weight
+
+
+@torch.no_grad()
+def prior_in_units(layer: nn.Linear, cached: Cached) -> Prior:
+    """A prior in the units of the targets: as wide as the trained weights and their residuals."""
+    features, target, weights = cached
+    squares = count = 0.0
+    for start in range(0, len(features), ROWS):
+        rows = slice(start, start + ROWS)
+        output = layer(features[rows].to(layer.weight.device)).double().cpu()
+        error = output - target[rows].reshape(output.shape).double()
+        weight = torch.ones_like(error)
+        if weights is not None:
+            weight = (weights[rows] != 0).double().reshape(len(error), -1).expand_as(error)
+        squares += float(error.square().where(weight != 0, 0.0).sum())
+        count += float(weight.sum())
+    variance = float(layer.weight.double().square().mean())
+    return Prior(variance=max(variance, 1e-12), noise_scale=max(squares / max(count, 1), 1e-12))

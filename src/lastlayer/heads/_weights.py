@@ -1,0 +1,172 @@
+"""The Gaussian posterior of the weights, and what a head remembers of it in its state."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.parametrize import is_parametrized
+
+from .._checks import check_count
+from ..covariances import CovarianceLike, make_covariance
+from ..functional import gaussian_kl, squared_sum
+from ..priors import Prior
+from ._newness import digest_of_state, number
+
+
+class GaussianWeights(nn.Module):
+    """The posterior q(w_k) = N(w̄_k, S_k) of the weights of K outputs, and its prior.
+
+    Attributes:
+        mean: W̄, the posterior mean, (K, width).
+        covariance: the posterior covariances S_k.
+        prior: of weights and noise.
+        prior_mean: a buffer, the mean of the prior of W, (K, width), or None for zero.
+        initial_digest: a buffer, of mean and S_k as they were initialised, (); zero for never.
+    """
+
+    prior_mean: Tensor | None
+    initial_digest: Tensor
+
+    def __init__(
+        self,
+        num_features: int,
+        num_outputs: int,
+        *,
+        covariance: CovarianceLike,
+        prior: Prior | None,
+        bias: bool,
+        device: torch.device | str | None,
+        dtype: torch.dtype | None,
+    ) -> None:
+        super().__init__()
+        check_count("num_features", num_features)
+        self.num_features, self.num_outputs, self.bias = num_features, num_outputs, bias
+        self.prior = Prior() if prior is None else prior
+        if not isinstance(self.prior, Prior):
+            raise TypeError(f"prior must be a lastlayer.Prior, got {type(prior).__name__}")
+        factory: dict[str, Any] = {"device": device, "dtype": dtype}
+        self.mean = nn.Parameter(torch.empty(num_outputs, self.width, **factory))
+        self.covariance = make_covariance(covariance, num_outputs, self.width, **factory)
+        self.register_buffer("prior_mean", None)
+        never = torch.zeros((), dtype=torch.int64, device=device)
+        self.register_buffer("initial_digest", never)
+
+    @property
+    def width(self) -> int:
+        """Features that have a weight: `num_features`, and one more for a bias."""
+        return self.num_features + int(self.bias)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Set an attribute; a mean of the prior must have the shape of the mean."""
+        if name == "prior_mean" and value is not None:
+            if value.shape != self.mean.shape:
+                raise ValueError(
+                    f"prior_mean must have the shape of the mean, {tuple(self.mean.shape)}, got "
+                    f"{tuple(value.shape)}; with a bias its last column is the bias"
+                )
+            value = value.detach().to(self.mean.device, self.mean.dtype).contiguous().clone()
+        super().__setattr__(name, value)
+
+    def _deviation(self) -> Tensor:
+        """W̄ less the mean of its prior, (K, width)."""
+        return self.mean if self.prior_mean is None else self.mean - self.prior_mean
+
+    def _divergence(self, deviation: Tensor, trace: Tensor, logdet: Tensor) -> Tensor:
+        """Divergence of q from its prior, from sums over outputs, ()."""
+        weights = self.num_outputs * self.width
+        return gaussian_kl(squared_sum(deviation), trace, logdet, weights, self.prior.variance)
+
+    # ---------------------------------------------------------------------- initial values
+
+    def reset_parameters(self) -> None:
+        """Initialise: weights as in a linear layer, logits and errors of order one at any width.
+
+        With features of order one, W̄φ and φᵀS_kφ are of order one too, and S_k is initially no
+        wider than its prior. W̄ is drawn about the mean of its prior.
+        """
+        nn.init.normal_(self.mean, std=self.width**-0.5)
+        if self.prior_mean is not None:
+            with torch.no_grad():
+                self.mean.add_(self.prior_mean)
+        self._initialize_covariance(1 / self.width)
+
+    def _initialize_covariance(self, variance: float) -> None:
+        """Set S_k to variance · I, or to its prior if that is narrower; the head is new then."""
+        self.covariance.set_isotropic(min(self.prior.variance, variance))
+        self._note_initial()
+
+    def _note_initial(self) -> None:
+        """Remember mean and S_k as initial."""
+        digest = digest_of_state(self.state_dict())
+        if digest is not None:
+            self.initial_digest.fill_(digest)
+
+    @property
+    def fresh(self) -> bool:
+        """Whether mean and S_k hold exactly the values they were initialised with.
+
+        If the head is sharded, all processes must ask.
+        """
+        initial = number(self.initial_digest)
+        return bool(initial) and digest_of_state(self.state_dict()) == initial
+
+    def _apply(self, fn: Any, recurse: bool = True) -> Any:
+        """Move or cast the head; a new one stays new."""
+        fresh = self.fresh
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        if fresh:
+            self._note_initial()
+        return self
+
+    def _check_assignable(self) -> None:
+        """Raise if a parameter is computed from others, so that setting it has no effect."""
+        for name, module in self.named_modules():
+            own = vars(module)
+            # weight_norm, spectral_norm and pruning leave a plain tensor in a parameter's place
+            ends = ("_orig", "_v")
+            names = (
+                own_name.rpartition("_")[0]
+                for own_name in module._parameters
+                if own_name.endswith(ends)
+            )
+            if is_parametrized(module) or any(each in own for each in names):
+                raise TypeError(
+                    f"a parameter of {name or 'the head'} is parametrised, so that setting it has "
+                    "no effect; remove the parametrisation (torch.nn.utils.parametrize."
+                    "remove_parametrizations) before an exact fit, or train with lastlayer.fit"
+                )
+
+    # --------------------------------------------------------------------------- loading
+
+    def _load_from_state_dict(
+        self, state_dict: Any, prefix: str, local_metadata: Any, *rest: Any
+    ) -> None:
+        """Take over a prior mean or its absence, and whether the other head is new."""
+        if prefix + "mean" in state_dict:
+            self._expect(state_dict, prefix)
+            if not local_metadata.get("assign_to_params_buffers", False):
+                self._carry_newness(state_dict, prefix)
+        super()._load_from_state_dict(state_dict, prefix, local_metadata, *rest)
+
+    def _expect(self, state: Any, prefix: str) -> None:
+        """Prepare for a state with or without what not every head has, or had."""
+        if prefix + "prior_mean" not in state:
+            self._buffers["prior_mean"] = None
+        elif self.prior_mean is None:
+            mean = self.mean
+            empty = torch.empty(mean.shape, dtype=mean.dtype, device=mean.device)
+            self._buffers["prior_mean"] = empty
+        state.setdefault(prefix + "initial_digest", torch.zeros((), dtype=torch.int64))
+
+    def _carry_newness(self, state: Any, prefix: str) -> None:
+        """Rewrite the digest of a new head for values that are rounded to another dtype."""
+        key, dtype = prefix + "initial_digest", self.mean.dtype
+        initial = number(state[key])
+        if not initial or state[prefix + "mean"].dtype == dtype:
+            return
+        if digest_of_state(state, prefix) == initial:
+            names = [name for name in state if name.startswith(prefix)]
+            rounded = {name: state[name].to(dtype) for name in names}
+            state[key] = torch.tensor(digest_of_state(rounded, prefix))
