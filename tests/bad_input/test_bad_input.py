@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.bad_input import of_inputs, of_options
+from tests.bad_input import of_inputs, of_options, of_use
 from tests.bad_input.results import RESULTS
 
 TABLE = Path(__file__).parents[2] / "docs" / "bad-input.md"
-ERRORS = [*of_inputs.ERRORS, *of_options.ERRORS]
+ERRORS = [*of_inputs.ERRORS, *of_options.ERRORS, *of_use.ERRORS]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,75 @@
+"""What training, calibration, metrics and scores refuse."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+from torch import nn
+
+import lastlayer as ll
+from lastlayer import calibration, conformal, metrics, ood
+from tests.bad_input.inputs import LABELS, TARGET, Case, K, N, features, generative, regression
+
+logits: Any = partial(nn.Linear, N, K)
+labelled = (features(), LABELS)
+
+
+def classifier() -> ll.Network:
+    head = ll.DiscriminativeClassification(N, K, num_data=100)
+    return ll.Network(nn.Identity(), head)
+
+
+def regressor() -> ll.Network:
+    return ll.Network(nn.Identity(), regression())
+
+
+def users(model: Any, data: Any) -> list[Callable[[], object]]:
+    """Everything that takes a model which returns predictives."""
+    return [
+        lambda: metrics.evaluate(model(), data),
+        lambda: calibration.TemperatureScaling().fit(model(), data),
+        lambda: conformal.ConformalSets(level=0.9).fit(model(), data),
+        lambda: ood.scores(model(), data, "predictive_entropy"),
+    ]
+
+
+ERRORS: list[Case] = [
+    (
+        "plain outputs where a predictive is wanted",
+        [*users(logits, labelled), lambda: calibration.TemperatureScaling()(logits()(features()))],
+        TypeError,
+        "lastlayer.Plain",
+    ),
+    (
+        "a scaling for the other task",
+        [
+            lambda: calibration.TemperatureScaling().fit(regressor(), (features(), TARGET)),
+            lambda: calibration.VarianceScaling(K).fit(classifier(), labelled),
+            lambda: calibration.TailScaling(K).fit(classifier(), labelled),
+        ],
+        TypeError,
+        "scale (regression by VarianceScaling|classification by TemperatureScaling)",
+    ),
+    (
+        "labels out of range in metrics",
+        [
+            lambda: metrics.evaluate(classifier(), (features(), LABELS + 1)),
+            lambda: metrics.expected_calibration_error(torch.full((6, K), 1 / K), LABELS - 1),
+        ],
+        ValueError,
+        "class labels must lie in 0 … 2",
+    ),
+    (
+        "a joint predictive of one point without its dimension",
+        [lambda: regression().joint(features()[0])],
+        ValueError,
+        "unsqueeze",
+    ),
+    (
+        "a joint predictive of a generative head",
+        [lambda: generative().joint(features())],
+        TypeError,
+        "sample_function",
+    ),
+]
