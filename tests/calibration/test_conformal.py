@@ -46,6 +46,40 @@ def assert_beta(coverage: Tensor, count: int, level: float, noise: float = 0.0) 
     assert abs(float(spread.mean()) - variance - noise) < 4 * error
 
 
+# ----------------------------------------------------------------------------------- rounding
+
+
+@pytest.mark.parametrize("normalized", [True, False])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float64])
+@pytest.mark.parametrize("target_dtype", [torch.float32, torch.float64])
+def test_as_many_tied_ratings_are_covered_as_the_guarantee_counts(
+    normalized, dtype, target_dtype, generator
+):
+    count, level = 200, 0.9
+    for _ in range(50):
+        # few different predictions and whole ratings: the threshold is the score of many
+        mean = (1 + 4 * torch.rand(3, 1, generator=generator)).to(dtype)
+        variance = torch.rand(3, 1, generator=generator).to(dtype)
+        group = torch.randint(3, (count,), generator=generator)
+        rating = torch.randint(1, 6, (count, 1), generator=generator).to(target_dtype)
+        model = Table(GaussianPredictive(mean, torch.zeros_like(mean), variance))
+        intervals = ConformalIntervals(level=level, normalized=normalized)
+        intervals.fit(model, (group, rating), progress=False)
+        lower, upper = intervals(model(group))
+        covered = (lower <= rating) & (rating <= upper)
+        assert int(covered.sum()) >= math.ceil((count + 1) * level)
+
+
+def test_an_interval_is_no_wider_than_rounding_asks_for(generator):
+    predictive = GaussianPredictive(*torch.rand(3, 100, 1, generator=generator).float())
+    intervals = ConformalIntervals()
+    intervals.threshold.fill_(1.5)
+    lower, upper = intervals(predictive)
+    width = 1.5 * predictive.stddev
+    assert_close(lower, predictive.mean - width, rtol=0, atol=3e-6)
+    assert_close(upper, predictive.mean + width, rtol=0, atol=3e-6)
+
+
 # --------------------------------------------------------------------------------- guarantee
 
 

@@ -146,10 +146,16 @@ class ConformalIntervals(_Conformal):
         return self
 
     def forward(self, predictive: Any) -> tuple[Tensor, Tensor]:
-        """Lower and upper ends, (*batch, K) each."""
+        """Lower and upper ends, rounded outwards, (*batch, K) each.
+
+        Whatever has a score of at most the threshold lies between them, rounding or not: so do
+        all of many targets that are tied at the threshold.
+        """
         mean, unit = self._location(predictive)
-        width = self.threshold.to(mean) * unit
-        return mean - width, mean + width
+        rounding = max(torch.finfo(t.dtype).eps for t in (mean, self.threshold))
+        width = (1 + 8 * rounding) * self.threshold.to(mean) * unit  # the score, and this product
+        lower, upper = mean - width, mean + width
+        return lower - rounding * lower.abs(), upper + rounding * upper.abs()
 
     def _scores(self, predictive: Any, target: Tensor, generator: torch.Generator | None) -> Tensor:
         mean, unit = self._location(predictive)
