@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import chain
@@ -15,22 +16,34 @@ from ._data import Batch, Data, batches, num_examples
 from .predictive import Predictive
 
 
+_LOCK = threading.Lock()
+_FROZEN: dict[nn.Module, tuple[bool, int]] = {}  # the mode to restore, and how many need it frozen
+
+
 @contextmanager
 def frozen(model: object) -> Iterator[None]:
     """Without gradients, and a module in evaluation mode: no statistics move.
 
-    Each part of the module is put back into its own mode.
+    Each part of the module is put back into its own mode when the last of several threads that
+    have frozen it leaves.
     """
     modules = list(model.modules()) if isinstance(model, nn.Module) else []
-    modes = [module.training for module in modules]
-    try:
+    with _LOCK:
         for module in modules:
+            mode, count = _FROZEN.get(module, (module.training, 0))
+            _FROZEN[module] = mode, count + 1
             module.training = False
+    try:
         with torch.no_grad():
             yield
     finally:
-        for module, mode in zip(modules, modes, strict=True):
-            module.training = mode
+        with _LOCK:
+            for module in modules:
+                mode, count = _FROZEN.pop(module)
+                if count > 1:
+                    _FROZEN[module] = mode, count - 1
+                else:
+                    module.training = mode
 
 
 def predictions(
