@@ -15,7 +15,6 @@ from tqdm import tqdm
 from ._data import Batch, Data, batches, num_examples
 from .predictive import Predictive
 
-
 _LOCK = threading.Lock()
 _FROZEN: dict[nn.Module, tuple[bool, int]] = {}  # the mode to restore, and how many need it frozen
 

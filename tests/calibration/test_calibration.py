@@ -313,6 +313,23 @@ def test_predictions_put_the_model_back_even_if_it_fails():
     assert [module.training for module in model.modules()] == [True, True, False]
 
 
+def test_plain_outputs_are_refused_with_what_to_wrap_them_in(generator):
+    logits, labels = torch.randn(5, 3, generator=generator), torch.zeros(5, dtype=torch.int64)
+    for use in (
+        lambda: TemperatureScaling()(logits),
+        lambda: TemperatureScaling().fit(nn.Identity(), (logits, labels), progress=False),
+    ):
+        with pytest.raises(TypeError, match=r"got Tensor; .*lastlayer\.Plain\(model"):
+            use()
+    with pytest.raises(TypeError, match=r"lastlayer\.SoftmaxPredictive\(logits\)"):
+        TemperatureScaling()(logits)
+    with pytest.raises(TypeError, match=r"Plain\(model, 'regression'\)"):
+        VarianceScaling()(logits)
+    regression = Table(make_regression(generator))
+    with pytest.raises(TypeError, match="scale regression by VarianceScaling or TailScaling"):
+        TemperatureScaling().fit(regression, (torch.arange(5), labels), progress=False)
+
+
 def test_the_wrong_kind_of_predictive_is_refused(generator):
     regression, classes = make_regression(generator), make_classifier("mixture", generator)
     with pytest.raises(TypeError, match="scale regression by VarianceScaling"):

@@ -137,6 +137,19 @@ def test_sampled_crps_needs_two_samples():
 # ------------------------------------------------------------------------------- calibration
 
 
+@pytest.mark.parametrize(
+    "error", [metrics.expected_calibration_error, metrics.adaptive_calibration_error]
+)
+@pytest.mark.parametrize("label", [-100, 3])
+def test_labels_out_of_range_are_refused_unless_ignored(error, label):
+    probs, target = torch.full((4, 3), 1 / 3), torch.tensor([0, 1, 2, label])
+    for measure in (error, metrics.brier_score):
+        with pytest.raises(ValueError, match=r"class labels must lie in 0 … 2"):
+            measure(probs, target)
+    kept = error(probs, target, weight=torch.tensor([1.0, 1.0, 1.0, 0.0]))
+    assert_close(kept, error(probs[:3], target[:3]))
+
+
 def test_calibration_error_of_bins_made_by_hand():
     confidence = torch.tensor([0.55, 0.65, 0.95, 0.85, 1.0])
     probs = torch.stack([confidence, 1 - confidence], -1)

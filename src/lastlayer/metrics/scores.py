@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .._checks import check_count, check_labels
+from .._checks import check_count, check_labels, check_range
 from ..functional import gaussian_crps, gaussian_mixture_crps
 from ..predictive import Predictive, RegressionPredictive
 
@@ -66,4 +66,5 @@ def brier_score(probs: Tensor, target: Tensor) -> Tensor:
         Between 0 and 2, (*batch,).
     """
     target = check_labels(target, probs.shape[:-1])
+    check_range(target, probs.shape[-1])
     return (probs - F.one_hot(target, probs.shape[-1]).to(probs)).square().sum(-1)
