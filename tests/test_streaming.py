@@ -34,15 +34,10 @@ def test_scores_in_several_threads_are_those_of_one_and_leave_the_model_in_train
     generator: torch.Generator,
 ) -> None:
     count = 4
-    norm = nn.BatchNorm1d(4)
-    plain = network(nn.Linear(2, 4), norm, nn.Dropout(0.5), nn.Linear(4, 4).eval())
-    threaded = network(
-        plain.backbone[0],
-        Rendezvous(count),
-        *plain.backbone[1:3],
-        Rendezvous(count),
-        plain.backbone[3],
-    )
+    first, norm, last = nn.Linear(2, 4), nn.BatchNorm1d(4), nn.Linear(4, 4).eval()
+    plain = network(first, norm, nn.Dropout(0.5), last)
+    meet = [Rendezvous(count), Rendezvous(count)]
+    threaded = network(first, meet[0], norm, nn.Dropout(0.5), meet[1], last)
     threaded.head = plain.head
     inputs = torch.randn(count, 50, 2, generator=generator)
     expected = torch.stack([ood.scores(plain, part, progress=False) for part in inputs])
