@@ -2,6 +2,10 @@
 
 from functools import partial
 
+import torch
+from torch import Tensor
+from torch.nn.utils import parametrizations
+
 import lastlayer as ll
 from tests.bad_input.inputs import (
     LABELS,
@@ -16,11 +20,32 @@ from tests.bad_input.inputs import (
 )
 
 
-def a_set(attribute: str, value: float) -> None:
+def a_set(attribute: str, value: float | Tensor) -> None:
     setattr(regression(), attribute, value)
 
 
+def weight_normed() -> ll.Regression:
+    head: ll.Regression = regression()
+    parametrizations.weight_norm(head, "mean")
+    return head
+
+
 ERRORS: list[Case] = [
+    (
+        "an exact fit of a parametrised mean or covariance",
+        [
+            lambda: weight_normed().fit_exact(features(), TARGET),
+            lambda: weight_normed().update(features(), TARGET),
+        ],
+        TypeError,
+        "remove the parametrisation",
+    ),
+    (
+        "a prior mean of another shape than the weights",
+        [lambda: a_set("prior_mean", torch.zeros(K))],
+        ValueError,
+        "prior_mean must have the shape of the mean",
+    ),
     (
         "zero, negative or infinite num_data",
         [
