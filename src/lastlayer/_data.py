@@ -18,7 +18,7 @@ Data = tuple[Any, ...] | list[Any] | Dataset[Any] | Iterable[Any]
 
 
 class Batch(NamedTuple):
-    """Some examples: inputs for the backbone, and what is known of the outcome."""
+    """A batch of examples: inputs for the backbone, targets and weights."""
 
     inputs: Any  # a tensor, or any nest of tensors that the backbone takes
     target: Tensor | None = None
@@ -50,7 +50,7 @@ def has_own_batches(data: Data) -> bool:
 
 
 def digest(data: Sequence[Data]) -> str:
-    """A short text that other numbers in the same tensors would change; other data do not count."""
+    """A fingerprint of the values of tensors; other data have none."""
     found = hashlib.blake2b(digest_size=8)
     tensors = [pytree.tree_leaves(one) for one in data if isinstance(one, tuple)]
     for tensor in dict.fromkeys(itertools.chain.from_iterable(tensors)):  # a shared one once

@@ -1,4 +1,4 @@
-"""Files that are whole, or not there."""
+"""Atomic writing of files and folders: no partial file is left."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from .functional import inverse_wishart_exponent
 
 @dataclass(frozen=True)
 class Prior:
-    r"""What is believed before seeing data: weights N(0, s I), noise inverse-Wishart(ν, m I).
+    r"""The prior: weights N(0, s I), noise inverse-Wishart(ν, m I).
 
     Attributes:
         variance: s, prior variance of each weight (of each class mean if generative); a
@@ -45,7 +45,7 @@ class Prior:
         noise_strength: float = 1.0,
         noise_dimension: int | None = None,
     ) -> Prior:
-        r"""Say where the regularisers pull and how strongly (paper, appendix C).
+        r"""A prior from targets and strengths of its regularisers (paper, appendix C).
 
         $$s = \hat p,\quad m = \alpha_\Sigma,\quad \nu + N + 1 = \hat l\,\alpha_\Sigma,\quad
           \lambda = \hat p\,T\,\alpha_S / N_y$$

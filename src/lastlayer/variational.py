@@ -69,7 +69,7 @@ class VariationalLayer(nn.Module):
         initial_stddev: float | None,
         sampling: Sampling | None,
     ) -> None:
-        """Add to a layer of torch what makes it variational."""
+        """Add standard deviations and a prior to a layer of torch."""
         fan_in = max(self.weight.shape[1:].numel(), 1)
         self.sampling: Sampling = self.default_sampling if sampling is None else sampling
         self.prior_variance = 4 / fan_in**0.5 if prior_variance == "fan_in" else prior_variance
@@ -83,7 +83,7 @@ class VariationalLayer(nn.Module):
         self._reset_stddev()
 
     def reset_parameters(self) -> None:
-        """Start anew: means as in torch's layer, standard deviations at `initial_stddev`."""
+        """Initialise: means as in torch's layer, standard deviations at `initial_stddev`."""
         self.plain.reset_parameters(self)  # type: ignore[attr-defined]
         if "weight_log_stddev" in self._parameters:  # torch's constructor calls this too
             self._reset_stddev()
@@ -101,7 +101,7 @@ class VariationalLayer(nn.Module):
         return pairs
 
     def forward(self, input: Tensor) -> Tensor:
-        """As torch's layer, with weights drawn from the posterior."""
+        """The output of torch's layer with weights drawn from the posterior."""
         if self.sampling == "weights":
             return self._transform(input, *self._draw(None))
         mean = self._transform(input, self.weight, self.bias)

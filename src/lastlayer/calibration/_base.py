@@ -29,7 +29,7 @@ class Scaling(nn.Module, ABC):
     @classmethod
     @abstractmethod
     def like(cls, predictive: Any) -> Scaling:
-        """A new one for predictives such as this."""
+        """A new scaling for predictives such as this."""
 
     def _applies(self, predictive: Predictive) -> None:
         """Raise unless the predictive names this scaling among its own."""

@@ -28,7 +28,7 @@ from ..predictive import ClassificationPredictive, RegressionPredictive
 
 
 def upper_quantile(scores: Tensor, level: float | Fraction) -> Tensor:
-    """The value that a further score exceeds with probability at most 1 − level.
+    """The threshold that a further score exceeds with probability at most 1 − level.
 
     The ⌈(n + 1) · level⌉-th smallest of n scores, or infinity if there are too few.
 
@@ -71,7 +71,7 @@ class _Conformal(nn.Module, ABC):
 
     @abstractmethod
     def _scores(self, predictive: Any, target: Tensor, generator: torch.Generator | None) -> Tensor:
-        """How badly each target conforms to its prediction, (examples, …)."""
+        """Nonconformity of each target to its prediction, (examples, …)."""
 
     def _fit(
         self,

@@ -89,7 +89,7 @@ class TailScaling(Scaling):
 
     @classmethod
     def like(cls, predictive: Any) -> TailScaling:
-        """A new one for predictives such as this."""
+        """A new scaling for predictives such as this."""
         return cls(RegressionPredictive.check(predictive).num_outputs)
 
     def extra_repr(self) -> str:
@@ -97,7 +97,7 @@ class TailScaling(Scaling):
         return f"num_outputs={len(self.variance_scale)}, num_components={self.num_components}"
 
     def _quantiles(self, like: Tensor) -> Tensor:
-        """Of z, each in the middle of its share, (S,)."""
+        """Midpoint quantiles of z, (S,)."""
         shares = torch.arange(self.num_components, dtype=like.dtype, device=like.device) + 0.5
         return torch.special.ndtri(shares / self.num_components)
 
@@ -124,7 +124,7 @@ def _squares(predictive: Any, target: Tensor, weight: Tensor | None) -> tuple[Te
 def _minimise(
     squares: Tensor, weights: Tensor, mean: Tensor, start: float, quantiles: Tensor
 ) -> tuple[float, Tensor, Tensor]:
-    """The loss, c and τ ≥ 0 where L-BFGS ends from a start of τ."""
+    """The loss, c and τ ≥ 0 where L-BFGS ends from an initial τ."""
     log_scale = mean.log().requires_grad_()
     spread = mean.new_tensor(start).requires_grad_(start > 0)
 

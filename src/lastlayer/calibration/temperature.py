@@ -20,7 +20,7 @@ LARGEST_TEMPERATURE = 100.0  # and its inverse the smallest
 
 
 class TemperatureScaling(Scaling):
-    r"""Class probabilities at another temperature, softmax(z/τ); τ > 1 is less sure.
+    r"""Class probabilities at another temperature, softmax(z/τ); τ > 1 is less confident.
 
     Gaussian logits of a discriminative head are divided by τ, so their mean by τ and their
     variances by τ²; the mean softmax is then taken as before. Of a generative head the class
@@ -101,7 +101,7 @@ class TemperatureScaling(Scaling):
 
     @classmethod
     def like(cls, predictive: Any) -> TemperatureScaling:
-        """A new one for predictives such as this."""
+        """A new scaling for predictives such as this."""
         return cls()
 
     def _check(self, predictive: Any) -> ClassificationPredictive:
@@ -116,7 +116,7 @@ class TemperatureScaling(Scaling):
 
 
 def _lowest(slope: Callable[[float], float], bound: float) -> float:
-    """Where a function is lowest, downhill from zero and within ±bound, from its slope."""
+    """The minimum of a function, downhill from zero and within ±bound, from its derivative."""
     start, start_slope = 0.0, slope(0.0)
     if start_slope == 0:
         return start

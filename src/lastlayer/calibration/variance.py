@@ -81,7 +81,7 @@ class VarianceScaling(Scaling):
 
     @classmethod
     def like(cls, predictive: Any) -> VarianceScaling:
-        """A new one for predictives such as this."""
+        """A new scaling for predictives such as this."""
         return cls(RegressionPredictive.check(predictive).num_outputs)
 
     def extra_repr(self) -> str:

@@ -1,4 +1,4 @@
-"""How good predictions are: likelihood, error, calibration, and detection of what is new.
+"""Metrics of predictions: likelihood, error, calibration, and out-of-distribution detection.
 
 `evaluate(model, data)` is all most need. It streams: memory does not grow with the data, and under
 `torch.distributed` every process gets the numbers of all data. Its parts are here too, as pure

@@ -1,4 +1,4 @@
-"""How well a score tells what is out of distribution from what is in it."""
+"""Metrics of out-of-distribution detection by a score."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ..ood import scores as score_all
 
 
 def ood(in_scores: Tensor, out_scores: Tensor) -> dict[str, float]:
-    """Detection of out-of-distribution examples by scores that are higher further out.
+    """AUROC, AUPR and FPR of out-of-distribution detection by scores that are higher further out.
 
     Args:
         in_scores: of examples like the training data, any shape.

@@ -20,7 +20,7 @@ def evaluate(
     num_bins: int = 15,
     progress: bool | None = None,
 ) -> dict[str, float]:
-    """Compare a model's predictions with what happened.
+    """Evaluate a model's predictions on data with targets.
 
     The model runs in evaluation mode, without gradients, and is put back into the mode it was in.
     Under `torch.distributed` every process passes its own part of the data and gets the metrics

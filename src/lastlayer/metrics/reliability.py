@@ -1,4 +1,4 @@
-"""Whether probabilities are frequencies: binned confidences, and coverage of intervals."""
+"""Calibration: binned confidences, and coverage of intervals."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class CalibrationBins(NamedTuple):
 
 
 class CoverageCurve(NamedTuple):
-    """How many targets lie in central intervals, and how wide these are."""
+    """Coverage and width of central intervals."""
 
     levels: Tensor  # what the intervals promise, (L,)
     coverage: Tensor  # what they keep, (L,)
@@ -146,7 +146,7 @@ def coverage_curve(
     levels: Sequence[float] = LEVELS,
     weight: Tensor | None = None,
 ) -> CoverageCurve:
-    """How often central intervals hold the target, and their mean width.
+    """Coverage of central intervals, and their mean width.
 
     Args:
         predictive: of regression.

@@ -1,4 +1,4 @@
-"""Out of distribution: scores of how unlike the training data an input is.
+"""Out-of-distribution scores: how unlike the training data an input is.
 
 Higher is further out, for every score. Some are functions of a predictive,
 

@@ -27,7 +27,7 @@ from .gaussians import Gaussians, map_mean, outer
 
 
 class _Densities(NamedTuple):
-    """What scoring needs, derived from the statistics once."""
+    """Quantities for scoring, derived from the statistics once."""
 
     log_class: Tensor  # log p(y), (K,)
     classes: Gaussians
@@ -161,7 +161,7 @@ class FeatureDensity(nn.Module):
     def update(
         self, features: Tensor, target: Tensor | None = None, weight: Tensor | None = None
     ) -> None:
-        """Take in some examples; any split into batches gives the same.
+        """Add a batch of examples; any split into batches gives the same.
 
         Args:
             features: (*batch, N).
@@ -203,7 +203,7 @@ class FeatureDensity(nn.Module):
 
     @torch.no_grad()
     def merge(self, other: FeatureDensity) -> None:
-        """Take in all examples that another density has seen, in place."""
+        """Add all examples that another density has seen, in place."""
         if self.scatter.shape != other.scatter.shape:
             raise ValueError(
                 "only densities of the same features, classes and kind of covariance can be "
@@ -260,7 +260,7 @@ class FeatureDensity(nn.Module):
         return (derived.classes.log_densities(wide) + derived.log_class).logsumexp(-1)
 
     def gaussians(self) -> Gaussians:
-        """What it takes the features of each class to be distributed as."""
+        """The Gaussian densities of the features of each class."""
         return self._derived().classes
 
     @torch.no_grad()

@@ -18,7 +18,7 @@ class Gaussians(NamedTuple):
 
     @classmethod
     def of(cls, mean: Tensor, covariance: Tensor) -> Gaussians:
-        """From variances (K, N) or covariances (K, N, N)."""
+        """Make Gaussians from variances (K, N) or covariances (K, N, N)."""
         return cls(mean, covariance if covariance.ndim == 2 else torch.linalg.cholesky(covariance))
 
     def log_densities(self, features: Tensor) -> Tensor:

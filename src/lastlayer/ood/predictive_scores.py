@@ -1,4 +1,4 @@
-"""Scores that are functions of a predictive, over data sets, and limits to them."""
+"""Scores that are functions of a predictive, over data sets, and thresholds for them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def predictive_entropy(predictive: Any) -> Tensor:
 
 
 def mutual_information(predictive: Any) -> Tensor:
-    """What the target would tell about the weights in nats: epistemic only, (*batch,)."""
+    """Mutual information of target and weights in nats: epistemic only, (*batch,)."""
     return Predictive.check(predictive).mutual_information()
 
 

@@ -1,4 +1,4 @@
-"""Pictures of predictions, calibration, detection and training.
+"""Plots of predictions, calibration, detection and training.
 
 Every function draws on `ax`, or on the axes of a new figure, and returns the axes:
 

@@ -1,4 +1,4 @@
-"""What all pictures share: colours, axes, and tensors as arrays."""
+"""Shared by all plots: colours, axes, and tensors as arrays."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether probabilities are frequencies, and whether what is new is noticed."""
+"""Plots of calibration and of out-of-distribution detection."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def calibration_curve(
     weight: Tensor | None = None,
     ax: Axes | None = None,
 ) -> Axes:
-    """How many targets central intervals hold, by how many they promise.
+    """Observed coverage of central intervals by their nominal coverage.
 
     The grey band is where 95 % of the observed coverages of calibrated intervals would lie, by
     the normal approximation of the binomial with one trial per example.
@@ -101,10 +101,10 @@ def ood_histogram(
     label: str = "score, higher is further out",
     ax: Axes | None = None,
 ) -> Axes:
-    """Histograms of the scores of inputs like the training data and of others.
+    """Histograms of the scores of in-distribution and out-of-distribution inputs.
 
     Args:
-        in_scores: of inputs like the training data, any shape.
+        in_scores: of in-distribution inputs, any shape.
         out_scores: of others, any shape.
         num_bins: over the range of both; infinite scores count in the outermost.
         label: of the scores' axis.

@@ -1,4 +1,4 @@
-"""How training went."""
+"""Plots of the training history."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Features of a frozen network: where they come from, and a cache of them."""
+"""Features of a frozen network, and a cache of them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SAFETENSORS = {
 
 
 class Features(NamedTuple):
-    """Features of all the data and what is known of the outcome, one row per example."""
+    """Features of all the data with targets and weights, one row per example."""
 
     features: Tensor  # (T, N)
     target: Tensor  # (T, …)
@@ -83,7 +83,7 @@ def cache_features(
     max_memory_bytes: int = 2**30,
     progress: bool | None = None,
 ) -> Features:
-    """Run a backbone once over all the data, in evaluation mode, and keep what it says.
+    """Run a backbone once over all the data, in evaluation mode, and keep its features.
 
     Features with more leading dimensions than one, as of sequences and pixels, become rows.
     They stay in main memory while they fit, and move to a memory-mapped file when they do not;

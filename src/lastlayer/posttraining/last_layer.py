@@ -96,7 +96,7 @@ def _calls(model: nn.Module, inputs: Any) -> tuple[list[_Call], Any]:
 
 
 def _substituted(model: nn.Module, inputs: Any, module: nn.Module, value: Tensor) -> Any:
-    """What the model returns when a layer says something else."""
+    """The output of the model when a layer returns other values."""
     handle = module.register_forward_hook(lambda *_: value.clone())
     try:
         return model(inputs)

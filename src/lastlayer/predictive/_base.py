@@ -156,7 +156,7 @@ class Predictive(ABC):
         raise self._lacks("an entropy", "that of lastlayer's heads has")
 
     def mutual_information(self) -> Tensor:
-        """What observing the target would tell about the weights, in nats, (*batch,)."""
+        """Mutual information of the target and the weights in nats, (*batch,)."""
         raise self._lacks("a mutual information", "that of lastlayer's heads has")
 
     def total_epistemic_variance(self) -> Tensor:

@@ -51,7 +51,7 @@ class DiscriminativePredictive(ClassificationPredictive):
     def mutual_information(
         self, num_samples: int | None = None, generator: torch.Generator | None = None
     ) -> Tensor:
-        """What observing the label would tell about the weights, in nats, (*batch,).
+        """Mutual information of the label and the weights in nats, (*batch,).
 
         H(E p(y|W)) − E H(p(y|W)), where p(y|W) includes the label noise. Without samples both
         expectations are quadratures, and the label noise shrinks the logits of given weights as

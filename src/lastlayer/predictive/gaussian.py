@@ -97,7 +97,7 @@ class GaussianPredictive(_Gaussian):
         return 0.5 * (self.variance.log() + LOG_2PI + 1).sum(-1)
 
     def mutual_information(self) -> Tensor:
-        """What observing the target would tell about the weights, in nats, (*batch,)."""
+        """Mutual information of the target and the weights in nats, (*batch,)."""
         return 0.5 * (self.epistemic_variance / self.noise_variance).log1p().sum(-1)
 
     def affine(self, location: Tensor, scale: Tensor) -> GaussianPredictive:
@@ -175,7 +175,7 @@ class MultivariateGaussianPredictive(_Gaussian):
         return 0.5 * (torch.linalg.slogdet(self.covariance).logabsdet + constant)
 
     def mutual_information(self) -> Tensor:
-        """What observing the target would tell about the weights, in nats, (*batch,)."""
+        """Mutual information of the target and the weights in nats, (*batch,)."""
         noise = torch.linalg.slogdet(self.noise_covariance).logabsdet
         return 0.5 * (torch.linalg.slogdet(self.covariance).logabsdet - noise)
 

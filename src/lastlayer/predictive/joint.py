@@ -104,7 +104,7 @@ class JointPredictive(Predictive):
         return low_rank_entropy(factor, scale).sum(-1) + self._log_volume()
 
     def mutual_information(self) -> Tensor:
-        """What observing all targets would tell about the weights, in nats, (*batch,).
+        """Mutual information of all targets and the weights in nats, (*batch,).
 
         ½ log|I + Σ⁻¹ Cov(Wφ)|, which counts once what several points tell alike.
         """

@@ -185,7 +185,7 @@ class RegressionMixture(RegressionPredictive):
     def mutual_information(
         self, num_samples: int | None = None, generator: torch.Generator | None = None
     ) -> Tensor:
-        """What observing the target would tell about all weights, features' too, (*batch,).
+        """Mutual information of the target and all weights, those of features too, (*batch,).
 
         In nats: `entropy`, as far as that is exact, less that of the noise.
         """
