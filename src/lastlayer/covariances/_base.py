@@ -1,4 +1,4 @@
-"""The products a head asks of a covariance."""
+"""The base class of covariances: the products that heads need."""
 
 import itertools
 from abc import ABC, abstractmethod

@@ -127,7 +127,7 @@ def _quadratics(
 
 
 def with_unobserved_classes(log_joint: Tensor, log_odds: Tensor, observed: Tensor) -> Tensor:
-    r"""Let features say nothing for or against classes of which there was no example.
+    r"""Log-joint densities in which features are uninformative about classes without examples.
 
     The density of such a class is taken to be that of all observed classes together, so that its
     probability is that of its prior, whatever the features. If no class was observed, all are

@@ -49,7 +49,7 @@ def low_rank_entropy(factor: Tensor, noise_scale: Tensor) -> Tensor:
 
 
 def low_rank_information(factor: Tensor, noise_scale: Tensor) -> Tensor:
-    r"""What Az + σε tells about z, in nats, for standard normal z and ε.
+    r"""Mutual information of z and Az + σε in nats, for standard normal z and ε.
 
     $$I(Az + \sigma\varepsilon;\, z) = \tfrac12\log|I + AA^\top/\sigma^2|$$
 

@@ -1,4 +1,4 @@
-"""Precision and sums that keep their digits."""
+"""Casts and sums that avoid rounding errors."""
 
 import math
 from contextlib import AbstractContextManager, nullcontext

@@ -17,7 +17,7 @@ from ..predictive import ClassificationPredictive, Predictive
 
 
 def max_probability(predictive: Any) -> Tensor:
-    """1 − max_y p(y), (*batch,); what the paper uses for discriminative heads.
+    """1 − max_y p(y), (*batch,); the paper's score for discriminative heads.
 
     Added up from the other classes, so that it tells inputs apart however sure the model is.
     """

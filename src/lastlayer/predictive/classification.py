@@ -33,7 +33,7 @@ class ClassificationPredictive(Predictive):
 
     @property
     def num_classes(self) -> int:
-        """K."""
+        """The number of outputs or classes, K."""
         return self._tensors()[0].shape[-1]
 
     def probs(self) -> Tensor:
@@ -60,7 +60,7 @@ class ClassificationPredictive(Predictive):
 
     @abstractmethod
     def temper(self, temperature: Tensor) -> ClassificationPredictive:
-        """The predictive at a temperature τ, (), softmax(z/τ); τ > 1 is less sure."""
+        """The predictive at a temperature τ, (), softmax(z/τ); τ > 1 is less confident."""
 
     def affine(self, location: Tensor, scale: Tensor) -> ClassificationPredictive:
         """Itself: labels have no units."""
@@ -114,7 +114,7 @@ class ClassMixturePredictive(ClassificationPredictive):
 
     @property
     def num_classes(self) -> int:
-        """K."""
+        """The number of outputs or classes, K."""
         return self.components.num_classes
 
     def probs(self) -> Tensor:
@@ -126,7 +126,7 @@ class ClassMixturePredictive(ClassificationPredictive):
         return log_mean_exp(self.components.log_probs(), -2)
 
     def mutual_information(self) -> Tensor:
-        """What observing the label would tell about all weights, features' too, (*batch,).
+        """Mutual information of the label and all weights, those of features too, (*batch,).
 
         H(E p(y|W, θ)) − E H(p(y|W, θ)) in nats; what is approximate about it is what is about
         the `mutual_information` of the components.

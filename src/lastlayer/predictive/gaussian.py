@@ -18,7 +18,7 @@ from .regression import RegressionPredictive
 
 
 class _Gaussian(RegressionPredictive):
-    """What the two Gaussian predictives share."""
+    """The base class of both Gaussian predictives."""
 
     @property
     @abstractmethod
@@ -31,7 +31,7 @@ class _Gaussian(RegressionPredictive):
         return 0.5 * torch.erfc(-(0.5**0.5) * score)  # ndtr has no digits far below
 
     def quantile(self, mass: float | Tensor) -> Tensor:
-        """The value with so much probability below, (*batch, K)."""
+        """Quantile of each target at a mass, (*batch, K)."""
         return self.mean + torch.special.ndtri(as_mass(mass)) * self.stddev
 
     def interval(self, level: float = 0.9) -> tuple[Tensor, Tensor]:

@@ -55,7 +55,7 @@ class GaussianMixturePredictive(RegressionMixture):
         return _mass_below(self._target(value), self.components.mean, self.components.stddev)
 
     def quantile(self, mass: float | Tensor) -> Tensor:
-        """The value with so much probability below, (*batch, K)."""
+        """Quantile of each target at a mass, (*batch, K)."""
         return _quantile(self.components.mean, self.components.stddev, as_mass(mass))
 
     def interval(self, level: float = 0.9) -> tuple[Tensor, Tensor]:
@@ -108,7 +108,7 @@ def _mass_below(value: Tensor, mean: Tensor, stddev: Tensor) -> Tensor:
 
 
 def _quantile(mean: Tensor, stddev: Tensor, mass: Tensor) -> Tensor:
-    """The value with so much probability below, (*batch, K)."""
+    """Quantile of each target at a mass, (*batch, K)."""
     if not _has_values(mean):
         return _by_bisection(mean, stddev, mass)
     value, found = _by_newton(mean, stddev, mass)
@@ -139,7 +139,7 @@ def _by_newton(mean: Tensor, stddev: Tensor, mass: Tensor) -> tuple[Tensor, Tens
 
 
 def _by_bisection(mean: Tensor, stddev: Tensor, mass: Tensor) -> Tensor:
-    """The quantile for sure, in as many steps as there are digits."""
+    """The quantile by bisection, in as many steps as there are digits."""
     ends = _ends(mean, stddev, mass)
     return bisect(lambda value: _mass_below(value, mean, stddev), *ends, mass)
 
@@ -152,7 +152,7 @@ def _ends(mean: Tensor, stddev: Tensor, mass: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _has_values(tensor: Tensor) -> bool:
-    """Whether what to do may depend on the values: not in a graph, nor under `vmap`."""
+    """Whether control flow may depend on values: not in a graph, nor under `vmap`."""
     if torch.compiler.is_compiling():
         return False
     return not torch._C._functorch.is_functorch_wrapped_tensor(tensor)

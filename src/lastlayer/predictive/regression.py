@@ -38,7 +38,7 @@ class RegressionPredictive(Predictive):
 
     @property
     def num_outputs(self) -> int:
-        """K."""
+        """The number of outputs or classes, K."""
         return self.mean.shape[-1]
 
     @property
@@ -73,7 +73,7 @@ class RegressionPredictive(Predictive):
         """Probability of each target to lie below a value, (*batch, K)."""
 
     def quantile(self, mass: float | Tensor) -> Tensor:
-        """The value with so much probability below, (*batch, K), by bisection of `cdf`.
+        """Quantile of each target at a mass, (*batch, K), by bisection of `cdf`.
 
         Args:
             mass: strictly between 0 and 1; a number, or of a shape that broadcasts to (*batch, K).
