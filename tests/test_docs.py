@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import lastlayer as ll
-from lastlayer.tabular.cli.app import run
+from lastlayer.tabular.cli.commands import run
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted(

@@ -26,14 +26,15 @@ import pyarrow.parquet
 import pytest
 from rich.console import Console
 
-from lastlayer import cli
 from lastlayer.sklearn import LastLayerRegressor, load
-from lastlayer.tabular.cli import app, files
-from lastlayer.tabular.cli.app import run
-from lastlayer.tabular.cli.files import TableFile, Writer
-from lastlayer.tabular.cli.models import Model, infer_task
-from lastlayer.tabular.cli.shown import columns_table
+from lastlayer.tabular import cli
+from lastlayer.tabular.cli import commands as app
+from lastlayer.tabular.cli.commands import run
+from lastlayer.tabular.cli.display import columns_table
+from lastlayer.tabular.cli.saved import Model, infer_task
 from lastlayer.tabular.columns import Columns
+from lastlayer.tabular.files import tables as files
+from lastlayer.tabular.files.tables import TableFile, Writer
 
 QUICK = ["--max-epochs", "64", "--hidden-layers", "8", "--quiet"]
 
@@ -416,7 +417,7 @@ def test_names_with_brackets_are_shown_as_they_are(tmp_path, capsys, monkeypatch
 
 def test_help_does_not_wait_for_what_it_does_not_need():
     code = (
-        "import sys; from lastlayer.tabular.cli.app import run; run(['fit', '--help']); "
+        "import sys; from lastlayer.tabular.cli.commands import run; run(['fit', '--help']); "
         "assert not {'torch', 'pyarrow', 'sklearn', 'torchmetrics'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)

@@ -235,7 +235,9 @@ def changed(path: Path, name: str) -> onnx.ModelProto:
 @pytest.mark.parametrize("name", ["network.head.mean", "units.scale", "encoding.scale", "location"])
 def test_a_file_that_predicts_otherwise_is_refused(name, priced, tmp_path, monkeypatch):
     estimator, file = priced
-    monkeypatch.setattr("lastlayer.tabular.onnx._translate", lambda *_: changed(file.path, name))
+    monkeypatch.setattr(
+        "lastlayer.tabular.onnx.export._translate", lambda *_: changed(file.path, name)
+    )
     with pytest.raises(RuntimeError, match=r"differs by mean [\d.e-]+, variance .* was not"):
         export_onnx(estimator, tmp_path / "model.onnx")
     assert list(tmp_path.iterdir()) == []
@@ -245,11 +247,11 @@ def test_what_was_there_stays_until_there_is_better(priced, tmp_path, monkeypatc
     estimator, file = priced
     path = tmp_path / "model.onnx"
     path.write_text("older")
-    monkeypatch.setattr("lastlayer.tabular.onnx._translate", lambda *_: onnx.ModelProto())
+    monkeypatch.setattr("lastlayer.tabular.onnx.export._translate", lambda *_: onnx.ModelProto())
     with pytest.raises(onnx.checker.ValidationError):
         export_onnx(estimator, path)
     assert path.read_text() == "older"
-    monkeypatch.setattr("lastlayer.tabular.onnx._translate", lambda *_: onnx.load(file.path))
+    monkeypatch.setattr("lastlayer.tabular.onnx.export._translate", lambda *_: onnx.load(file.path))
     assert export_onnx(estimator, path) == (path, file.differences)
     assert path.read_bytes() == file.path.read_bytes()
     assert list(tmp_path.iterdir()) == [path]

@@ -31,6 +31,7 @@ from lastlayer.report import write_report
 from lastlayer.sklearn import LastLayerClassifier, LastLayerRegressor, load, save
 from lastlayer.tabular.columns import Column
 from lastlayer.tabular.encoding import Encoding
+from lastlayer.tabular.reading import some
 from lastlayer.tabular.report import figures, influence, measures
 from lastlayer.tabular.report.effects import (
     partial_dependence,
@@ -38,7 +39,6 @@ from lastlayer.tabular.report.effects import (
     places,
     shuffling_slope,
 )
-from lastlayer.tabular.report.reading import some
 from lastlayer.tabular.report.wording import number, percent, plain, probability
 from tests.helpers.estimators import QUICK
 

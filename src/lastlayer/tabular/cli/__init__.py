@@ -16,7 +16,7 @@ def main() -> None:
         if number is not None and signal.getsignal(number) != signal.SIG_IGN:  # as of nohup
             signal.signal(number, signal.default_int_handler)  # tidies up as after Ctrl-C
     try:
-        from .app import run
+        from .commands import run
     except KeyboardInterrupt:
         print("lastlayer: interrupted", file=sys.stderr)
         sys.exit(130)

@@ -15,8 +15,8 @@ except ImportError as error:
         "lastlayer.sklearn needs scikit-learn and narwhals: pip install 'lastlayer[sklearn]'"
     ) from error
 
+from ..files.folder import load, save
 from .classifier import LastLayerClassifier
-from .folder import load, save
 from .regressor import LastLayerRegressor
 
 __all__ = ["LastLayerClassifier", "LastLayerRegressor", "load", "save"]

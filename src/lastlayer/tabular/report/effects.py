@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ..columns import Column
 from ..encoding import Encoding
-from .reading import Array, Places
+from ..reading import Array, Places
 
 MOST_PLACES = 20  # of a number
 MOST_LEVELS = 8  # of a category

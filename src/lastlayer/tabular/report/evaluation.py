@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import torch
 
+from ..reading import Places, Reading, some
 from . import figures
 from .measures import LEVEL, LEVELS, measure_classification, measure_regression
-from .reading import Places, Reading, some
 from .wording import plain
 
 MOST_POINTS = 300  # in a figure

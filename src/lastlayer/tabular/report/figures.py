@@ -32,8 +32,8 @@ from ...plots._canvas import (
     as_array,
     make_axes,
 )
+from ..reading import Array
 from .effects import Effect
-from .reading import Array
 
 # Every colour of a figure is a variable of the page, which has one set for light and one for dark.
 VARIABLES = {

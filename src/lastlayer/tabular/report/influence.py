@@ -9,6 +9,7 @@ import numpy as np
 from markupsafe import Markup
 from torch import Tensor
 
+from ..reading import Array, Places, Reading, some
 from . import figures
 from .effects import (
     Effect,
@@ -17,7 +18,6 @@ from .effects import (
     places,
     shuffling_slope,
 )
-from .reading import Array, Places, Reading, some
 from .summary import date, is_calendar, level_name
 from .wording import plain
 

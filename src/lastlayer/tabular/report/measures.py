@@ -19,7 +19,7 @@ from ...metrics import (
     coverage_curve,
 )
 from ..columns import counting_order
-from .reading import Array, some
+from ..reading import Array, some
 
 LEVEL = 0.9  # of the intervals in the tables
 LEVELS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, LEVEL, 0.95, 0.99)

@@ -14,11 +14,11 @@ import torch
 
 from ... import __version__
 from ..._disk import replacing
+from ..reading import Reading, read
 from .evaluation import check_finite, evaluate
 from .influence import influence
 from .measures import LEVEL
-from .reading import Reading, read
-from .rows import notable_rows
+from .notable import notable_rows
 from .summary import MOST_COLUMNS, summarise, summarise_target, unknown_columns
 from .wording import number, percent, plain
 

@@ -8,7 +8,7 @@ import narwhals as nw
 import numpy as np
 
 from ..columns import Column, dated, missing
-from .reading import Array, Reading
+from ..reading import Array, Reading
 from .wording import number, percent, plain
 
 MOST_COLUMNS = 100  # that are listed

@@ -14,10 +14,10 @@ import torch
 from ...metrics import ClassificationMetrics, RegressionMetrics
 from ..columns import as_text, counting_order
 from ..estimators import load
-from ..estimators.folder import describe
+from ..files.folder import describe
+from ..files.tables import FileError, TableFile, listed
 from ..model import TableModel, over_rows, rows_together
 from . import LEVEL
-from .files import FileError, TableFile, listed
 
 MOST_UNREPEATED = 20  # classes that hardly any two rows share
 

@@ -105,10 +105,10 @@ def fit(
     """
     from ..columns import Columns
     from ..estimators import LastLayerClassifier, LastLayerRegressor, save
-    from ..estimators.folder import check_folder
-    from .files import TableFile
-    from .models import infer_task, kind_of, split_target
-    from .shown import columns_table, scores_lines
+    from ..files.folder import check_folder
+    from ..files.tables import TableFile
+    from .display import columns_table, scores_lines
+    from .saved import infer_task, kind_of, split_target
 
     console.quiet = quiet
     roles = [target, *(ignore or []), *([weight] if weight else [])]
@@ -183,9 +183,9 @@ def predict(
     Numbers get mean, standard deviation and an interval; classes their probabilities. A high
     ood_score means a row unlike those of training; `unusual` says above the threshold.
     """
-    from .files import TableFile, Writer, beside
-    from .models import Model
-    from .shown import surprise_lines
+    from ..files.tables import TableFile, Writer, beside
+    from .display import surprise_lines
+    from .saved import Model
 
     if not 0 < level < 1:
         raise typer.BadParameter(f"must lie between 0 and 1, as 0.9 does, not {level}")
@@ -215,9 +215,9 @@ def evaluate(
     delimiter: Delimiter = None,
 ) -> None:
     """Compare predictions with what happened, on rows that were not trained on."""
-    from .files import TableFile
-    from .models import Model
-    from .shown import measures_table, surprise_lines
+    from ..files.tables import TableFile
+    from .display import measures_table, surprise_lines
+    from .saved import Model
 
     known = Model(model)
     found = known.evaluate(TableFile(table, _delimiter(delimiter)))
@@ -240,9 +240,9 @@ def report(
     delimiter: Delimiter = None,
 ) -> None:
     """Write a page about a model: calibration, intervals, unusual rows, effects of columns."""
+    from ..files.tables import TableFile
     from ..report import write_report
-    from .files import TableFile
-    from .models import Model
+    from .saved import Model
 
     known, file = Model(model), TableFile(table, _delimiter(delimiter))
     _check_apart(table, to)
@@ -260,7 +260,7 @@ def export(
     if not onnx:
         raise typer.BadParameter("say which format: --onnx")
     from ..onnx import export_onnx
-    from .models import Model
+    from .saved import Model
 
     differences = export_onnx(Model(model).estimator, to).differences
     console.print(f"{_bold(to)} written; its outputs differ from torch's at most by")

@@ -14,7 +14,7 @@ from rich.table import Table
 from ..columns import Column, Columns
 
 if TYPE_CHECKING:
-    from .models import Model
+    from .saved import Model
 
 MOST_COLUMNS = 40  # listed
 MEASURES = {

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 import narwhals as nw
 import numpy as np
 
+from ..reading import Array, Places, Reading
 from .measures import LEVEL
-from .reading import Array, Places, Reading
 from .wording import number, plain, probability
 
 MOST_ROWS = 10

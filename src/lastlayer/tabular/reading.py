@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from ..columns import Column, Columns, as_text
-from ..estimators import LastLayerClassifier, LastLayerRegressor
-from ..model import TableModel, over_rows
+from .columns import Column, Columns, as_text
+from .estimators import LastLayerClassifier, LastLayerRegressor
+from .model import TableModel, over_rows
 
 Array = NDArray[np.float64]
 Places = NDArray[np.int64]

@@ -17,9 +17,9 @@ from sklearn.utils.validation import check_is_fitted
 from ... import __version__
 from ..._disk import open_to_others, to_disk
 from ..columns import Columns
-from ._base import LastLayerEstimator
-from .classifier import LastLayerClassifier
-from .regressor import LastLayerRegressor
+from ..estimators._base import LastLayerEstimator
+from ..estimators.classifier import LastLayerClassifier
+from ..estimators.regressor import LastLayerRegressor
 
 FORMAT = 1
 DESCRIPTION, TENSORS = "model.json", "model.safetensors"
