@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-import lastlayer as ll
-from lastlayer.tabular.cli.commands import run
+from lastlayer.tabular.cli.running import run
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted(
@@ -73,20 +72,6 @@ def test_every_test_named_in_the_maths_page_exists() -> None:
     tests = "\n".join(path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
     for name in re.findall(r"`(test_[a-z0-9_]+)`", (ROOT / "docs" / "maths.md").read_text()):
         assert f"def {name}(" in tests, name
-
-
-def test_every_function_named_in_the_maths_page_exists() -> None:
-    text = (ROOT / "docs" / "maths.md").read_text()
-    for name in re.findall(r"`((?!torch)[A-Za-z]\w*(?:\.\w+)+)`", text):
-        assert find(name) is not None, name
-
-
-def find(name: str) -> object:
-    """What a dotted name means within the package, or None."""
-    value: object = ll
-    for part in name.split("."):
-        value = getattr(value, part, None)
-    return value
 
 
 def test_the_readme_names_the_commands_to_start_with() -> None:

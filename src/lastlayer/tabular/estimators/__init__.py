@@ -15,8 +15,7 @@ except ImportError as error:
         "lastlayer.sklearn needs scikit-learn and narwhals: pip install 'lastlayer[sklearn]'"
     ) from error
 
-from ..files.folder import load, save
 from .classifier import LastLayerClassifier
 from .regressor import LastLayerRegressor
 
-__all__ = ["LastLayerClassifier", "LastLayerRegressor", "load", "save"]
+__all__ = ["LastLayerClassifier", "LastLayerRegressor"]

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-import json
-import math
 import shutil
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import safetensors.torch
@@ -17,46 +15,57 @@ from sklearn.utils.validation import check_is_fitted
 from ... import __version__
 from ..._disk import open_to_others, to_disk
 from ..columns import Columns
+from ..estimators import LastLayerClassifier, LastLayerRegressor
 from ..estimators._base import LastLayerEstimator
-from ..estimators.classifier import LastLayerClassifier
-from ..estimators.regressor import LastLayerRegressor
+from .codec import dumps, loads
 
-FORMAT = 1
+FORMAT = 2
 DESCRIPTION, TENSORS = "model.json", "model.safetensors"
-KINDS: dict[str, type[LastLayerEstimator]] = {
-    "regression": LastLayerRegressor,
-    "classification": LastLayerClassifier,
+ESTIMATORS: dict[str, type[LastLayerEstimator]] = {
+    estimator.task: estimator for estimator in (LastLayerRegressor, LastLayerClassifier)
 }
+
+
+class Saved(NamedTuple):
+    """A model folder that was read."""
+
+    estimator: Any
+    about: dict[str, Any]  # what `save` was given
 
 
 def save(
     estimator: LastLayerEstimator, folder: str | Path, about: dict[str, Any] | None = None
 ) -> None:
-    """Write a trained estimator into a folder, which is replaced if there is one of a model.
+    """Write a trained estimator into a folder; an older model in it is replaced.
 
-    Whatever interrupts the writing, there is a whole model afterwards, or none.
+    Whatever interrupts the writing, the folder then holds the older model or the new one.
 
     Args:
         estimator: trained.
         folder: to write.
-        about: anything that JSON can hold, to be found in `model.json` later.
+        about: values that JSON can hold, to be kept in `model.json`.
     """
-    check_is_fitted(estimator)
+    check_is_fitted(estimator, "model_")
+    if type(estimator) not in ESTIMATORS.values():
+        names = " or ".join(known.__name__ for known in ESTIMATORS.values())
+        raise TypeError(
+            f"save takes a {names}, got {type(estimator).__name__}, which `load` could not "
+            "restore; save the state_dict of its model_ instead"
+        )
     folder = check_folder(folder)
     state = {name: t.cpu().contiguous() for name, t in estimator.model_.state_dict().items()}
     tensors = safetensors.torch.save(state)
-    kind = next(name for name, one in KINDS.items() if isinstance(estimator, one))
     description = {
         "format": FORMAT,
         "lastlayer": __version__,
-        "kind": kind,
-        "parameters": _plain(estimator.get_params()),
+        "task": estimator.task,
+        "parameters": _parameters(estimator),
         "columns": estimator.columns_.to_json(),
-        "fitted": {name: _plain(getattr(estimator, name)) for name in _fitted(estimator)},
+        "fitted": {name: getattr(estimator, name) for name in _fitted(estimator)},
         "about": about or {},
     }
     description["digest"] = _digest(description, tensors)
-    text = json.dumps(description, indent=1, allow_nan=False)
+    text = dumps(description, indent=1)
     partial = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
     try:
         (partial / TENSORS).write_bytes(tensors)
@@ -67,8 +76,41 @@ def save(
         shutil.rmtree(partial, ignore_errors=True)
 
 
+def load(folder: str | Path, device: str | None = None) -> Any:
+    """Read a trained estimator from a folder that `save` wrote.
+
+    Args:
+        folder: to read.
+        device: device to compute on from now on; by default the CPU.
+    """
+    return open_folder(folder, device).estimator
+
+
+def open_folder(folder: str | Path, device: str | None = None) -> Saved:
+    """Read a trained estimator, and what was noted about it, from a folder that `save` wrote."""
+    description = _describe(Path(folder))
+    try:
+        tensors = _contents(Path(folder) / TENSORS)
+        if description.pop("digest") != _digest(description, tensors):
+            raise ValueError("its files have changed since they were written")
+        estimator_class = ESTIMATORS[description["task"]]
+        estimator = estimator_class(**description["parameters"] | {"device": device})
+        estimator.columns_ = Columns.from_json(description["columns"])
+        for name, value in description["fitted"].items():
+            setattr(estimator, name, value)
+        state = safetensors.torch.load(tensors)
+        model = estimator.blank_model(len(state["encoding.source"]))
+        model.load_state_dict(state)
+        estimator.model_ = model.to(device or "cpu")
+    except OSError:  # says what to do
+        raise
+    except Exception as error:
+        raise ValueError(f"the model in {folder} is damaged: {error}; train it again") from error
+    return Saved(estimator, description["about"])
+
+
 def check_folder(folder: str | Path) -> Path:
-    """Raise if a model cannot be written there; makes the folders above it, to see.
+    """Raise if a model cannot be written to a folder; creates the folders above it.
 
     Returns:
         The folder itself, if it was named by a link.
@@ -87,122 +129,67 @@ def check_folder(folder: str | Path) -> Path:
     return folder
 
 
-def describe(folder: str | Path) -> dict[str, Any]:
-    """What is known about a model: the contents of `model.json`, checked."""
-    folder = Path(folder)
+def _describe(folder: Path) -> dict[str, Any]:
+    """The contents of `model.json`, of this format."""
     if not folder.is_dir():
         raise FileNotFoundError(f"there is no model folder {folder}; `lastlayer fit` writes one")
     try:
-        description = json.loads(_contents(folder / DESCRIPTION))
+        description = dict(loads(_contents(folder / DESCRIPTION)))
         version = int(description["format"])
     except (ValueError, KeyError, TypeError, OverflowError) as error:
+        raise ValueError(f"{folder} is not a model: {error!r}; train it again") from error
+    if version != FORMAT:
+        remedy = "upgrade lastlayer" if version > FORMAT else "train it again"
         raise ValueError(
-            f"{folder} is not a model that can be read: {error!r}; train it anew"
-        ) from error
-    if version > FORMAT:
-        raise ValueError(
-            f"{folder} was written by lastlayer {description.get('lastlayer', '?')}, whose format "
-            f"{version} this version ({__version__}) does not know; upgrade lastlayer"
+            f"{folder} was written by lastlayer {description.get('lastlayer', '?')} in format "
+            f"{version}, and lastlayer {__version__} reads format {FORMAT}; {remedy}"
         )
-    return dict(description)
-
-
-def load(folder: str | Path, device: str | None = None) -> Any:
-    """Read a trained estimator from a folder that `save` wrote.
-
-    Args:
-        folder: to read.
-        device: where to compute from now on; by default the processor.
-    """
-    description = describe(folder)
-    try:
-        tensors = _contents(Path(folder) / TENSORS)
-        if description.pop("digest") != _digest(description, tensors):
-            raise ValueError("its files are not what was written")
-        parameters = {name: _unplain(value) for name, value in description["parameters"].items()}
-        estimator = KINDS[description["kind"]](**parameters | {"device": device})
-        estimator.columns_ = Columns.from_json(description["columns"])
-        for name, value in description["fitted"].items():
-            setattr(estimator, name, _unplain(value))
-        state = safetensors.torch.load(tensors)
-        estimator.model_ = estimator.blank_model(len(state["encoding.source"]))
-        estimator.model_.load_state_dict(state)
-        estimator.model_.to(device or "cpu")
-    except OSError:  # says what to do
-        raise
-    except Exception as error:
-        raise ValueError(f"the model in {folder} is damaged: {error}; train it anew") from error
-    return estimator
+    return description
 
 
 def _contents(path: Path) -> bytes:
-    """Of a file of a model; one that is not there is damage, one that may not be read is not."""
+    """A file of a model; a missing one is damage, one that may not be read is not."""
     try:
         return path.read_bytes()
     except FileNotFoundError as error:
         raise ValueError(f"{path.name} is missing") from error
     except OSError as error:
-        reason = f"cannot read {path}: {error.strerror}; see to it that you may, and try again"
-        raise OSError(error.errno, reason) from error  # of the same kind
+        reason = f"cannot read {path}: {error.strerror}; permit reading it and try again"
+        raise OSError(error.errno, reason) from error  # of the same type
 
 
 def _digest(description: dict[str, Any], tensors: bytes) -> str:
-    """Of all that is written."""
-    text = json.dumps(description, sort_keys=True)
+    """A digest of both files."""
+    text = dumps(description, sort_keys=True)
     return hashlib.blake2b(text.encode() + tensors, digest_size=16).hexdigest()
 
 
+def _parameters(estimator: LastLayerEstimator) -> dict[str, Any]:
+    """The parameters of an estimator, without the state of a random generator."""
+    return {
+        name: None if isinstance(value, np.random.RandomState | np.random.Generator) else value
+        for name, value in estimator.get_params().items()
+    }
+
+
 def _fitted(estimator: LastLayerEstimator) -> list[str]:
-    """Names of what was learnt, but columns and tensors."""
+    """Names of fitted attributes, except columns and tensors."""
     names = [name for name in vars(estimator) if name.endswith("_") and not name.startswith("_")]
     return [name for name in names if name not in ("columns_", "model_")]
 
 
-def _plain(value: Any) -> Any:
-    """For JSON; arrays and tuples become lists that say what they were."""
-    if isinstance(value, np.ndarray):
-        kind = "object" if value.dtype == object else value.dtype.str
-        return {"array": value.tolist(), "dtype": kind}
-    if isinstance(value, tuple):
-        return {"tuple": [_plain(item) for item in value]}
-    if isinstance(value, list):
-        return [_plain(item) for item in value]
-    if isinstance(value, dict):
-        return {name: _plain(item) for name, item in value.items()}
-    if isinstance(value, np.generic):
-        return value.item()
-    if isinstance(value, float) and not math.isfinite(value):
-        return {"float": str(value)}
-    if isinstance(value, np.random.RandomState):
-        return None
-    return value
-
-
-def _unplain(value: Any) -> Any:
-    """What `_plain` was given."""
-    if isinstance(value, list):
-        return [_unplain(item) for item in value]
-    if not isinstance(value, dict):
-        return value
-    if "array" in value:
-        return np.array(value["array"], dtype=value["dtype"])
-    if "tuple" in value:
-        return tuple(_unplain(item) for item in value["tuple"])
-    if "float" in value:
-        return float(value["float"])
-    return {name: _unplain(item) for name, item in value.items()}
-
-
 def _replaceable(folder: Path) -> bool:
-    """Whether nothing is lost but an older model."""
+    """Whether a folder is empty or holds nothing but a model, of any format."""
     if not folder.is_dir():
         return False
     names = {entry.name for entry in folder.iterdir()}
     if not names:
         return True
+    if not names <= {DESCRIPTION, TENSORS}:
+        return False
     try:
-        return names <= {DESCRIPTION, TENSORS} and "columns" in describe(folder)
-    except ValueError:
+        return {"format", "columns"} <= set(loads(_contents(folder / DESCRIPTION)))
+    except (ValueError, TypeError):
         return False
 
 
