@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from lastlayer.tabular.cli.running import run
+import lastlayer as ll
+from lastlayer.tabular.cli import main
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted(
@@ -39,15 +40,19 @@ def test_the_code_of_a_page_runs_from_top_to_bottom(
     """In one namespace and an empty folder; of shell blocks, the commands of `lastlayer`."""
     torch.set_default_dtype(torch.float32)
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("signal.signal", lambda *_: None)  # commands install handlers
     names: dict[str, object] = {"__name__": "page"}
     for language, text in blocks(page):
         if language == "python":
             exec(compile(text, page, "exec"), names)
         else:
             for line in text.splitlines():
-                program, *arguments = shlex.split(line, comments=True) or [""]
-                if program == "lastlayer":
-                    assert run(arguments) == 0, line
+                command = shlex.split(line, comments=True)
+                if command[:1] == ["lastlayer"]:
+                    monkeypatch.setattr("sys.argv", command)
+                    with pytest.raises(SystemExit) as exit_:
+                        main()
+                    assert exit_.value.code == 0, line
 
 
 def anchors(page: Path) -> set[str]:
@@ -72,6 +77,20 @@ def test_every_test_named_in_the_maths_page_exists() -> None:
     tests = "\n".join(path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
     for name in re.findall(r"`(test_[a-z0-9_]+)`", (ROOT / "docs" / "maths.md").read_text()):
         assert f"def {name}(" in tests, name
+
+
+def test_every_function_named_in_the_maths_page_exists() -> None:
+    text = (ROOT / "docs" / "maths.md").read_text()
+    for name in re.findall(r"`((?!torch)[A-Za-z]\w*(?:\.\w+)+)`", text):
+        assert find(name) is not None, name
+
+
+def find(name: str) -> object:
+    """What a dotted name means within the package, or None."""
+    value: object = ll
+    for part in name.split("."):
+        value = getattr(value, part, None)
+    return value
 
 
 def test_the_readme_names_the_commands_to_start_with() -> None:
