@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -342,6 +343,25 @@ def test_predictions_follow_from_a_generator_and_leave_the_global_one_alone() ->
     generator = torch.Generator().manual_seed(1)
     first, second = (network.predict(inputs, 5, generator) for _ in range(2))
     assert (first.mean - second.mean).abs().max() > 1e-3  # type: ignore[attr-defined]
+
+
+@both_samplings
+def test_predictions_in_threads_follow_from_their_own_generators(sampling: Any) -> None:
+    network, inputs = make_network(sampling=sampling), make_data("regression")[0]
+
+    def predict(seed: int) -> Tensor:
+        generator = torch.Generator().manual_seed(seed)
+        draws: list[Any] = [network.predict(inputs, 3, generator) for _ in range(20)]
+        return torch.stack([draw.mean for draw in draws]).detach()
+
+    expected = [predict(seed) for seed in range(8)]
+    torch.manual_seed(5)
+    untouched = torch.rand(2)
+    torch.manual_seed(5)
+    with ThreadPoolExecutor(4) as pool:
+        for actual, alone in zip(pool.map(predict, range(8)), expected, strict=True):
+            assert_close(actual, alone, rtol=0, atol=0)
+    assert_close(torch.rand(2), untouched, rtol=0, atol=0)
 
 
 def test_drawn_functions_have_the_moments_of_the_prediction(generator: torch.Generator) -> None:

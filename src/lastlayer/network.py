@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -12,8 +10,9 @@ from torch.utils import _pytree as pytree
 
 from ._checks import check_count, check_number
 from .heads import Elbo, Head
+from .heads._parts import Recorder, record, recorded
 from .predictive import Predictive, mix
-from .variational import kl, sample_weights, variational_layers
+from .variational import drawing_from, kl, sample_weights, variational_layers
 
 
 class Network(nn.Module):
@@ -52,23 +51,20 @@ class Network(nn.Module):
         self.num_samples, self.num_prediction_samples = num_samples, num_prediction_samples
         self.feature_kl_weight = feature_kl_weight
 
+    _recorder: ClassVar[Recorder | None] = None  # of the parts of the loss, if they are asked for
+
     def forward(
         self, inputs: Any, target: Tensor | None = None, weight: Tensor | None = None
     ) -> Any:
         """Return the predictive, or with a target the training loss; see `Head.forward`."""
-        if target is not None:
-            return self.loss(self.elbo(inputs, target, weight))
-        if weight is None:
+        if target is None and weight is None:
             return self.predict(inputs)
-        return self.head(self.backbone(inputs), target, weight)  # says that it needs a target
-
-    def loss(self, elbo: Elbo) -> Tensor:
-        """What training minimises, from its parts, ()."""
-        loss = self.head.loss(elbo)
-        if elbo.feature_kl is None:
-            return loss
-        weight = self.feature_kl_weight / self.head.num_data
-        return torch.add(loss, elbo.feature_kl, alpha=weight)
+        if not variational_layers(self.backbone):
+            return self.head(self.backbone(inputs), target, weight)
+        loss = self.head(*self._draws(inputs, target, weight))
+        feature_kl = kl(self.backbone)
+        record(self, feature_kl=feature_kl)
+        return torch.add(loss, feature_kl, alpha=self.feature_kl_weight / self.head.num_data)
 
     def predict(
         self,
@@ -80,38 +76,32 @@ class Network(nn.Module):
 
         Args:
             inputs: for the backbone.
-            num_samples: how many draws; `num_prediction_samples` unless given.
-            generator: of the draws; torch's global one unless given.
+            num_samples: number of draws; `num_prediction_samples` unless given.
+            generator: of the draws of variational layers; torch's global one unless given.
         """
         if num_samples is None:
             num_samples = self.num_prediction_samples
         check_count("num_samples", num_samples)
         if not variational_layers(self.backbone):
             return self.head(self.backbone(inputs))
-        seeded = nullcontext() if generator is None else _seeded(generator, self.head.mean.device)
-        with seeded:
-            features = sample_features(self.backbone, inputs, num_samples)
+        features = sample_features(self.backbone, inputs, num_samples, generator)
         return mix(self.head(features.movedim(0, -2)))
 
     def elbo(self, inputs: Any, target: Tensor, weight: Tensor | None = None) -> Elbo:
-        """The parts of the objective, for logging."""
-        parts = self.head.elbo(*self._examples(inputs, target, weight))
-        if not variational_layers(self.backbone):
-            return parts
-        return parts._replace(feature_kl=kl(self.backbone))
+        """The parts of the objective, for logging; arguments as in `forward`."""
+        with recorded(self) as parts:
+            self(inputs, target, weight)
+        return Elbo.of(parts)
 
-    def _examples(
-        self, inputs: Any, target: Tensor | None, weight: Tensor | None
-    ) -> tuple[Tensor, Any, Any]:
-        """Features, targets and weights for the head, once for each draw of the features."""
-        if self.num_samples == 1 or not variational_layers(self.backbone):
-            return self.backbone(inputs), target, weight
-
-        def repeat(tensor: Tensor | None) -> Tensor | None:
-            return None if tensor is None else tensor.expand(self.num_samples, *tensor.shape)
-
+    def _draws(self, inputs: Any, *others: Tensor | None) -> tuple[Any, ...]:
+        """Features of each draw, and targets and weights as often."""
+        if self.num_samples == 1:
+            return self.backbone(inputs), *others
         features = sample_features(self.backbone, inputs, self.num_samples)
-        return features, repeat(target), repeat(weight)
+        return features, *(
+            None if tensor is None else tensor.expand(self.num_samples, *tensor.shape)
+            for tensor in others
+        )
 
     def sample_function(self, generator: torch.Generator | None = None) -> nn.Sequential:
         """One draw of all weights, as a module on inputs: Thompson sampling."""
@@ -120,8 +110,21 @@ class Network(nn.Module):
             sample_weights(self.backbone, generator), head.sample_function(generator)
         )
 
+    def extra_repr(self) -> str:
+        """Options, for printing."""
+        return (
+            f"num_samples={self.num_samples}, "
+            f"num_prediction_samples={self.num_prediction_samples}, "
+            f"feature_kl_weight={self.feature_kl_weight}"
+        )
 
-def sample_features(backbone: nn.Module, inputs: Any, num_samples: int) -> Tensor:
+
+def sample_features(
+    backbone: nn.Module,
+    inputs: Any,
+    num_samples: int,
+    generator: torch.Generator | None = None,
+) -> Tensor:
     """Draw the output of a network with variational layers several times.
 
     What comes before the first variational layer is computed once, as far as it can be told apart:
@@ -134,6 +137,7 @@ def sample_features(backbone: nn.Module, inputs: Any, num_samples: int) -> Tenso
         backbone: the network.
         inputs: a tensor, or any nest of tensors, with examples along the first dimension.
         num_samples: S, the number of draws.
+        generator: of the draws; torch's global one unless given.
 
     Returns:
         (S, *batch, num_features).
@@ -141,13 +145,14 @@ def sample_features(backbone: nn.Module, inputs: Any, num_samples: int) -> Tenso
     once, rest = _split(backbone)
     inputs = _chain(once, inputs)
     layers = [layer for module in rest for layer in variational_layers(module)]
-    if any(layer.sampling == "weights" for layer in layers):
-        return torch.stack([_chain(rest, inputs) for _ in range(num_samples)])
-    _check_examples(inputs)
-    repeated = pytree.tree_map_only(
-        Tensor, lambda tensor: tensor.expand(num_samples, *tensor.shape).flatten(0, 1), inputs
-    )
-    return _chain(rest, repeated).unflatten(0, (num_samples, -1))
+    with drawing_from(generator):
+        if any(layer.sampling == "weights" for layer in layers):
+            return torch.stack([_chain(rest, inputs) for _ in range(num_samples)])
+        _check_examples(inputs)
+        repeated = pytree.tree_map_only(
+            Tensor, lambda tensor: tensor.expand(num_samples, *tensor.shape).flatten(0, 1), inputs
+        )
+        return _chain(rest, repeated).unflatten(0, (num_samples, -1))
 
 
 def _chain(modules: list[nn.Module], inputs: Any) -> Any:
@@ -176,13 +181,3 @@ def _check_examples(inputs: Any) -> None:
             f"dimension of every tensor, got shapes {shapes}; variational layers with "
             "sampling='weights' need not"
         )
-
-
-@contextmanager
-def _seeded(generator: torch.Generator, device: torch.device) -> Iterator[None]:
-    """Let everything random, of any module, follow from a generator."""
-    seed = int(torch.randint(2**62, (), generator=generator, device=generator.device))
-    devices, kind = ([], "cuda") if device.type == "cpu" else ([device], device.type)
-    with torch.random.fork_rng(devices, device_type=kind):
-        torch.manual_seed(seed)
-        yield

@@ -16,8 +16,10 @@ them apart: noise that they should have in common averages out when they are poo
 from __future__ import annotations
 
 import copy
+import threading
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -26,9 +28,36 @@ from torch import Tensor, nn
 
 from ._checks import check_choice, check_positive
 from .functional import at_least_float32, full_precision, gaussian_kl, squared_sum
+from .heads._sharding import full
 
 PriorVariance = float | Literal["fan_in"]
 Sampling = Literal["local", "weights"]
+
+
+class _Draws(threading.local):
+    """Where a thread's draws come from; None is torch's global generator."""
+
+    generator: torch.Generator | None = None
+
+
+_draws = _Draws()
+
+
+@contextmanager
+def drawing_from(generator: torch.Generator | None) -> Iterator[None]:
+    """Let the variational layers that this thread calls draw from a generator."""
+    before, _draws.generator = _draws.generator, generator
+    try:
+        yield
+    finally:
+        _draws.generator = before
+
+
+def _normal(like: Tensor, generator: torch.Generator | None) -> Tensor:
+    """Standard normal numbers of a tensor's shape, from a generator of any device."""
+    device = like.device if generator is None else generator.device
+    noise = torch.randn(like.shape, generator=generator, dtype=like.dtype, device=device)
+    return noise.to(like.device)
 
 
 class VariationalLayer(nn.Module):
@@ -43,6 +72,7 @@ class VariationalLayer(nn.Module):
             and "weights" for convolutions, where it is not.
     """
 
+    has_prior: ClassVar[bool] = True  # so that its parameters need no weight decay
     plain: ClassVar[type[nn.Module]]  # torch's layer of that name
     default_sampling: ClassVar[Sampling] = "weights"
 
@@ -103,21 +133,21 @@ class VariationalLayer(nn.Module):
     def forward(self, input: Tensor) -> Tensor:
         """The output of torch's layer with weights drawn from the posterior."""
         if self.sampling == "weights":
-            return self._transform(input, *self._draw(None))
+            return self._transform(input, *self._draw(_draws.generator))
         mean = self._transform(input, self.weight, self.bias)
         with full_precision(input):  # squares of small numbers
             variances = [(2 * at_least_float32(log)).exp() for _, log in self._posterior()]
             variance = self._transform(at_least_float32(input).square(), *variances)
         # the root has no slope at zero, where inputs are all zero
         stddev = variance.clamp(min=torch.finfo(variance.dtype).tiny).sqrt()
-        return mean + (stddev * torch.randn_like(stddev)).to(mean.dtype)
+        generator = _draws.generator
+        noise = torch.randn_like(stddev) if generator is None else _normal(stddev, generator)
+        return mean + (stddev * noise).to(mean.dtype)
 
     def _draw(self, generator: torch.Generator | None) -> list[Tensor]:
         """A draw of the weights and, if there is one, the bias."""
         return [
-            mean
-            + log_stddev.exp()
-            * torch.randn(mean.shape, generator=generator, dtype=mean.dtype, device=mean.device)
+            mean + log_stddev.exp() * _normal(mean, generator)
             for mean, log_stddev in self._posterior()
         ]
 
@@ -129,7 +159,7 @@ class VariationalLayer(nn.Module):
         """Divergence of the posterior of the weights and bias from their prior, ()."""
         means, log_stddevs = zip(*self._posterior(), strict=True)
         mean, log_stddev = (
-            torch.cat([at_least_float32(tensor).flatten() for tensor in tensors])
+            torch.cat([at_least_float32(full(tensor)).flatten() for tensor in tensors])
             for tensors in (means, log_stddevs)
         )
         trace, logdet = squared_sum(log_stddev.exp()), 2 * log_stddev.sum()

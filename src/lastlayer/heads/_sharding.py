@@ -53,10 +53,13 @@ def _gathered(module: AnyModule) -> AnyModule:
 def load_whole(module: nn.Module, state: Mapping[str, Tensor]) -> None:
     """Load a state of whole tensors; those of the first process, where they are sharded."""
     own = module.state_dict()
-    module.load_state_dict({name: _like(value, own.get(name)) for name, value in state.items()})
+    module.load_state_dict(
+        {name: like_sharded(value, own.get(name)) for name, value in state.items()}
+    )
 
 
-def _like(value: Tensor, sharded: Any) -> Tensor:
+def like_sharded(value: Tensor, sharded: Any) -> Tensor:
+    """A whole tensor, that of the first process, sharded as another is; itself if that is not."""
     if not hasattr(sharded, "full_tensor"):
         return value
     from torch.distributed.tensor import distribute_tensor
