@@ -37,6 +37,7 @@ from torch import Tensor
 import lastlayer as ll
 from benchmarks.report import environment
 from lastlayer.functional import gaussian_kl, inverse_wishart_log_density
+from lastlayer.heads import _parts
 from lastlayer.plots._canvas import AMBER, BLUE, INK, NIGHT, ORANGE, SKY, make_axes
 
 from .backbones import mlp
@@ -101,19 +102,8 @@ def settings(config: Config) -> list[Setting]:
 # --------------------------------------------------------------------------------- model
 
 
-class Tracked(NamedTuple):
-    """The parts of the objective, and what is tracked beside them; training records them all."""
-
-    bound: Tensor
-    kl: Tensor
-    log_prior: Tensor
-    feature_kl: Tensor | None
-    noise_precision: Tensor  # Σ⁻¹, ()
-    covariance_norm: Tensor  # ‖S‖_F, ()
-    covariance_diagonal: Tensor  # mean of the diagonal of S, ()
-
-
-TRACKED = Tracked._fields[-3:]
+# What is tracked beside the parts of the objective: Σ⁻¹, ‖S‖_F, and the mean of the diagonal of S.
+TRACKED = ("noise_precision", "covariance_norm", "covariance_diagonal")
 
 
 class SweptRegression(ll.Regression):
@@ -137,9 +127,11 @@ class SweptRegression(ll.Regression):
         pull = torch.tensor([weight / prior.variance, weight, prior.noise_scale, exponent])
         self.register_buffer("pull", pull)
 
-    def elbo(self, features: Tensor, target: Tensor, weight: Tensor | None = None) -> Any:
-        """The parts of the objective under the prior of the buffer, and what is tracked."""
-        bound = super().elbo(features, target, weight).bound
+    def objective(
+        self, features: Tensor, target: Tensor, weight: Tensor | None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """The objective under the prior of the buffer; what is tracked is recorded with it."""
+        bound, *_ = super().objective(features, target, weight)
         covariance, noise = self.covariance.dense().squeeze(0), self.noise
         precision, logdet = noise.precision_trace(), self.covariance.logdet().sum()
         size, zero = self.mean.square().sum(), torch.zeros_like(logdet)
@@ -151,7 +143,8 @@ class SweptRegression(ll.Regression):
         kl = self.pull[0] * by_size + self.pull[1] * by_logdet
         log_prior = self.pull[2] * by_scale + self.pull[3] * by_dof
         tracked = precision, covariance.norm(), covariance.diagonal().mean()
-        return Tracked(bound, kl, log_prior, None, *tracked)
+        _parts.record(self, **dict(zip(TRACKED, tracked, strict=True)))
+        return bound, kl, log_prior
 
 
 def train(config: Config, dataset: str) -> list[Record]:

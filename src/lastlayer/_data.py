@@ -17,6 +17,9 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler
 Data = tuple[Any, ...] | list[Any] | Dataset[Any] | Iterable[Any]
 
 
+DIGESTED = 16  # examples
+
+
 class Batch(NamedTuple):
     """A batch of examples: inputs for the backbone, targets and weights."""
 
@@ -50,14 +53,58 @@ def has_own_batches(data: Data) -> bool:
 
 
 def digest(data: Sequence[Data]) -> str:
-    """A fingerprint of the values of tensors; other data have none."""
+    """A short text that changes with the numbers in tensors, and with examples of other data.
+
+    Of a Dataset, a DataLoader over one, or a list of batches some examples are read, twice: what
+    differs between the readings, as random augmentation does, is left out. Of an iterable that
+    can only be read from its beginning nothing is read.
+    """
     found = hashlib.blake2b(digest_size=8)
     tensors = [pytree.tree_leaves(one) for one in data if isinstance(one, tuple)]
     for tensor in dict.fromkeys(itertools.chain.from_iterable(tensors)):  # a shared one once
-        if isinstance(tensor, Tensor):
-            values = tensor.detach().cpu().contiguous().reshape(-1)
-            found.update(values.view(torch.uint8).numpy().data)
+        found.update(_bytes(tensor))
+    for one in data:
+        source: Any = getattr(one, "dataset", one)
+        if not isinstance(one, tuple) and hasattr(source, "__getitem__") and _length(source):
+            for part in _constant_parts(source):
+                found.update(part)
     return found.hexdigest()
+
+
+def _constant_parts(source: Any) -> list[bytes]:
+    """The parts of some examples, as far as they are the same each time they are read."""
+    count = _length(source) or 0
+    places = sorted({at * (count - 1) // (DIGESTED - 1) for at in range(DIGESTED)})
+    first, second = (
+        [[_bytes(leaf) for leaf in pytree.tree_leaves(source[at])] for at in places]
+        for _ in range(2)
+    )
+    pairs = [list(zip(one, two, strict=False)) for one, two in zip(first, second, strict=True)]
+    width = max(map(len, pairs))
+    random = [any(a != b for pair in pairs for a, b in pair[at : at + 1]) for at in range(width)]
+    return [a for pair in pairs for at, (a, _) in enumerate(pair) if not random[at]]
+
+
+def _bytes(value: Any) -> bytes:
+    """The bits of a tensor or an array, the text of a number or a string; nothing of others."""
+    if not isinstance(value, Tensor) and hasattr(value, "__array__"):
+        value = torch.as_tensor(value.__array__())
+    if isinstance(value, Tensor):
+        values = value.detach().cpu().contiguous().reshape(-1)
+        return values.view(torch.uint8).numpy().tobytes()
+    return repr(value).encode() if isinstance(value, bool | int | float | str) else b""
+
+
+def _length(source: Any) -> int | None:
+    try:
+        return len(source)
+    except (TypeError, NotImplementedError):
+        return None
+
+
+def num_batches(data: Data) -> int | None:
+    """How many batches data comes in, if it has batches of its own and knows it."""
+    return _length(data) if has_own_batches(data) else None
 
 
 def num_examples(data: Data) -> int:

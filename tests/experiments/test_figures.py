@@ -14,6 +14,7 @@ pytest.importorskip("matplotlib", reason="the figures are drawn; install lastlay
 import lastlayer as ll
 from experiments import hyperparameters, regularizers
 from experiments.hyperparameters import SweptRegression
+from lastlayer.heads._parts import recorded
 
 PNG = b"\x89PNG\r\n\x1a\n"
 
@@ -105,12 +106,13 @@ def test_tracked_values_are_those_of_the_head(generator: torch.Generator):
     head = SweptRegression(3, num_data=10, prior=ll.Prior())
     for parameter in head.parameters():
         parameter.data.normal_(std=0.5, generator=generator)
-    tracked = head.elbo(torch.randn(5, 3), torch.randn(5))
+    with recorded(head) as tracked:
+        head(torch.randn(5, 3), torch.randn(5))
     S = torch.stack([head.covariance.quadratic(v) for v in torch.eye(3)]).squeeze(-1)
-    assert tracked.noise_precision.item() == pytest.approx(1 / head.noise.variance().item())
-    assert tracked.covariance_diagonal.item() == pytest.approx(S.mean().item())
+    assert tracked["noise_precision"].item() == pytest.approx(1 / head.noise.variance().item())
+    assert tracked["covariance_diagonal"].item() == pytest.approx(S.mean().item())
     singular = torch.linalg.svdvals(head.covariance.dense().squeeze(0))
-    assert tracked.covariance_norm.item() == pytest.approx(singular.square().sum().sqrt().item())
+    assert tracked["covariance_norm"].item() == pytest.approx(singular.square().sum().sqrt().item())
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.testing import assert_close
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 import lastlayer as ll
 from tests.helpers.networks import NUM_DATA, backbone, classes, classification, curve, regression
@@ -277,9 +277,9 @@ def test_patience_ends_training_only_at_a_validation() -> None:
 
 
 def test_retraining_again_is_for_as_much_data_as_before(tmp_path: Any) -> None:
-    model = regression()
-    model.head.num_data = 8
     for _ in range(2):  # the second time there is nothing left to do
+        model = regression()
+        model.head.num_data = 8
         ll.fit(
             model,
             curve(count=8),
@@ -424,6 +424,47 @@ def test_a_loss_that_is_not_a_number_stops_training_with_advice() -> None:
     model = regression()
     with pytest.raises(FloatingPointError, match=r"became nan in epoch 1; check the data for NaN"):
         ll.fit(model, (inputs, target), epochs=3, initialize=False, progress=False)
+    assert_close(model.state_dict(), regression().state_dict(), atol=0, rtol=0)
+
+
+def test_a_bad_batch_late_in_training_leaves_the_weights_of_the_last_good_epoch() -> None:
+    inputs, target = curve()
+
+    class Late(TensorDataset):
+        reads = 0
+
+        def __getitem__(self, index: int) -> Any:
+            self.reads += 1
+            late = self.reads > NUM_DATA * 3 + 20 + NUM_DATA  # the head reads the data once
+            return (inputs[index] * torch.nan if late else inputs[index]), target[index]
+
+    options: dict[str, Any] = {"batch_size": 8, "learning_rate": 0.01, "progress": False}
+    model, twin = regression(), regression()
+    kept = "The model has the weights of epoch 3, the last with a finite loss"
+    with pytest.raises(FloatingPointError, match=f"became nan in epoch 4; .*{kept}"):
+        ll.fit(model, Late(inputs, target), epochs=9, **options)
+    ll.fit(twin, TensorDataset(inputs, target), epochs=3, **options)
+    assert_close(model.state_dict(), twin.state_dict(), atol=0, rtol=0)
+
+
+def test_lazy_layers_need_a_call_first() -> None:
+    model = ll.Network(nn.LazyLinear(6), ll.Regression(6, 1, num_data=NUM_DATA))
+    with pytest.raises(ValueError, match=r"backbone.weight.*; call the model on one batch"):
+        ll.fit(model, curve(), epochs=1, progress=False)
+    model(curve()[0])
+    assert len(ll.fit(model, curve(), epochs=1, progress=False)) == 1
+
+
+def test_an_iterable_dataset_comes_in_batches_of_the_given_size() -> None:
+    class Stream(IterableDataset[Any]):
+        def __iter__(self) -> Any:
+            return zip(*curve(), strict=True)
+
+    sizes: list[int] = []
+    model = regression()
+    model.register_forward_pre_hook(lambda _, arguments: sizes.append(len(arguments[0])))
+    ll.fit(model, Stream(), epochs=1, batch_size=16, progress=False)
+    assert sizes == [16, 16, 5]
 
 
 def test_a_late_divergence_leaves_the_best_weights() -> None:

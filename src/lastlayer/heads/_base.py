@@ -38,6 +38,7 @@ class Head(GaussianWeights, ABC):
         prior_mean: a buffer, the mean of the prior of W, (K, width), or None for zero.
     """
 
+    has_prior: ClassVar[bool] = True  # so that its parameters need no weight decay
     min_outputs: ClassVar[int] = 1  # a linear layer with fewer is one that stands for so many
     _recorder: ClassVar[Recorder | None] = None  # of the parts of the loss, if they are asked for
 

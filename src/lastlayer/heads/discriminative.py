@@ -133,6 +133,10 @@ class DiscriminativeClassification(Head):
             terms = terms * weight
         return terms, self._divergence(self._deviation(), trace, logdet), log_prior
 
+    def extra_repr(self) -> str:
+        """Sizes and options, for printing."""
+        return f"{super().extra_repr()}, bound={self.bound!r}"
+
     def sample_function(self, generator: torch.Generator | None = None) -> nn.Linear:
         """One draw of the weights, as a linear layer from features to logits."""
         noise = self.covariance.sample(1, generator).squeeze(0)

@@ -252,6 +252,10 @@ class GenerativeClassification(ConjugateHead):
         """The means of classes about their prior, in the basis of the noise as they are."""
         return mean if self.prior_mean is None else mean - self.noise.to_basis(self.prior_mean)
 
+    def extra_repr(self) -> str:
+        """Sizes and options, for printing."""
+        return f"{super().extra_repr()}, concentration={self.prior_concentration}"
+
     @torch.no_grad()
     def sample_function(self, generator: torch.Generator | None = None) -> ClassDensities:
         """One draw of class means and probabilities, as a module from features to log p(φ, y)."""

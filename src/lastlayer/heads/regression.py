@@ -247,6 +247,11 @@ class Regression(ConjugateHead):
             )
         return weight
 
+    def extra_repr(self) -> str:
+        """Sizes and options, for printing."""
+        rows = "noise" if self.conjugate else "identity"
+        return f"{super().extra_repr()}, row_covariance={rows!r}"
+
     def sample_function(self, generator: torch.Generator | None = None) -> nn.Linear:
         """One draw of the weights, as a linear layer on the features: Thompson sampling."""
         return as_linear(self.sample_weights(1, generator).squeeze(0), self)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import hashlib
 import json
 import shutil
 from pathlib import Path
@@ -12,7 +14,7 @@ from torch import Tensor
 
 from .._disk import to_disk
 
-FORMAT = 1
+FORMAT = 2
 TENSORS, REST = "state.safetensors", "state.json"
 
 
@@ -35,38 +37,53 @@ class Checkpoint:
 
         folder = found[-1]
         try:
-            rest = json.loads((folder / REST).read_text())
-            if rest.pop("format") != FORMAT:
+            saved = json.loads((folder / REST).read_text())
+            if saved["format"] != FORMAT:
                 raise ValueError("it was written by another version of lastlayer")
-            tensors = load_file(folder / TENSORS)
-            state = _unpack(rest["state"], tensors)
+            if saved["digest"] != _digest(saved["state"], folder / TENSORS):
+                raise ValueError("its files are damaged, or were changed after they were written")
+            return dict(_unpack(saved["state"], load_file(folder / TENSORS)))
         except Exception as error:
+            reason = f"there is no {error}" if isinstance(error, KeyError) else str(error)
             raise ValueError(
-                f"the checkpoint {folder} cannot be read: {error}; "
-                f"delete {self.path} to start anew, or choose another folder"
+                f"the checkpoint {folder} cannot be read: {reason}; "
+                f"delete {self.path} to train from the beginning, or choose another folder"
             ) from error
-        return dict(state)
 
     def save(self, state: dict[str, Any]) -> None:
-        """Replace the state."""
-        from safetensors.torch import save_file
-
+        """Replace the state; if that fails, the one before it stays, and no partial file."""
         found = self._folders()
         number = int(found[-1].name) + 1 if found else 1
         target = self.path / f"{number:08d}"
         partial = target.with_suffix(".partial")
-        shutil.rmtree(partial, ignore_errors=True)
-        partial.mkdir(parents=True)
         tensors: dict[str, Tensor] = {}
-        rest = {"format": FORMAT, "state": _pack(state, tensors, "state")}
-        save_file(tensors, partial / TENSORS)
-        (partial / REST).write_text(json.dumps(rest))
-        for file in (partial / TENSORS, partial / REST, partial):
-            to_disk(file)
-        partial.rename(target)
-        to_disk(self.path)
+        rest = _pack(state, tensors, "state")
+        try:
+            self._write(partial, rest, tensors)
+            partial.rename(target)
+            to_disk(self.path)
+        except (OSError, _safetensors_error()) as error:
+            shutil.rmtree(partial, ignore_errors=True)
+            kept = f"the state before it is kept in {found[-1]}" if found else "there is none yet"
+            raise OSError(
+                getattr(error, "errno", None) or errno.EIO,
+                f"cannot save a checkpoint in {self.path}: {error}; {kept}. Free some space, or "
+                "choose another folder, and call fit again to go on",
+            ) from error
         for old in found:
             shutil.rmtree(old)
+
+    def _write(self, folder: Path, rest: Any, tensors: dict[str, Tensor]) -> None:
+        """Write a state to a folder, and wait until it has reached the disk."""
+        from safetensors.torch import save_file
+
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        save_file(tensors, folder / TENSORS)
+        saved = {"format": FORMAT, "digest": _digest(rest, folder / TENSORS), "state": rest}
+        (folder / REST).write_text(json.dumps(saved))
+        for file in (folder / TENSORS, folder / REST, folder):
+            to_disk(file)
 
     def _folders(self) -> list[Path]:
         """Whole states, oldest first; there are two if the removal of the older was cut short."""
@@ -76,6 +93,22 @@ class Checkpoint:
             raise NotADirectoryError(f"the checkpoint {self.path} must be a folder, or not exist")
         found = (entry for entry in self.path.iterdir() if entry.name.isdecimal())
         return sorted(found, key=lambda entry: int(entry.name))
+
+
+def _digest(rest: Any, tensors: Path) -> str:
+    """A short text that any change of a state changes."""
+    found = hashlib.blake2b(json.dumps(rest).encode(), digest_size=16)
+    with tensors.open("rb") as file:
+        while part := file.read(2**20):
+            found.update(part)
+    return found.hexdigest()
+
+
+def _safetensors_error() -> type[Exception]:
+    """What safetensors raises where Python raises an OSError."""
+    from safetensors import SafetensorError
+
+    return SafetensorError
 
 
 def _pack(value: Any, tensors: dict[str, Tensor], name: str) -> Any:

@@ -18,16 +18,19 @@ class History(Sequence[dict[str, float]]):
 
     Attributes:
         rows: one for each epoch.
-        best_epoch: with the lowest validation NLL; the model has the weights of its end, or of
-            as many epochs of retraining. None without validation data.
-        best_nll: that NLL.
+        best_epoch: the epoch with the lowest validation NLL; the model has the weights of its end,
+            or of as many epochs of retraining. None without validation data.
+        best_nll: the validation NLL of that epoch.
         selection: with `retrain`, the rows of the training that chose the number of epochs.
+        failed: whether training ended early because the loss was not finite. The model then has
+            its best weights, or without validation those of the last epoch with a finite loss.
     """
 
     rows: list[dict[str, float]] = field(default_factory=list)
     best_epoch: int | None = None
     best_nll: float | None = None
     selection: list[dict[str, float]] = field(default_factory=list)
+    failed: bool = False
 
     def __len__(self) -> int:
         """The number of epochs."""

@@ -15,7 +15,10 @@ from torch import Tensor
 from .bar import Bar
 from .checkpoint import Checkpoint
 from .history import History
+from .identity import check_same
 from .options import Options
+from .processes import Processes
+from .sharding import gathered
 
 
 class Engine(Protocol):
@@ -44,8 +47,11 @@ class Engine(Protocol):
     def validate(self) -> list[float]:
         """The validation NLL of each active model."""
 
-    def state(self, at: int) -> dict[str, Any]:
-        """A copy of a model's state."""
+    def snapshot(self) -> Any:
+        """A copy of the present weights of all models."""
+
+    def state(self, at: int, snapshot: Any = None) -> dict[str, Any]:
+        """A copy of a model's state, now or at a snapshot."""
 
     def release(self, done: list[int]) -> None:
         """Stop training some models."""
@@ -59,15 +65,14 @@ class Engine(Protocol):
 
 @dataclass
 class Trainee:
-    """How one model's training stands."""
+    """How far the training of one model is."""
 
-    epochs: int  # at most
+    epochs: int  # the maximum number
     history: History = field(default_factory=History)
     state: dict[str, Any] | None = None  # to end with: the best so far, or the last
-    failed: bool = False
 
     def record(self, row: dict[str, float]) -> bool:
-        """Note an epoch; whether it is the best so far."""
+        """Add the row of an epoch; whether it is the best so far."""
         history = self.history
         history.rows.append(row)
         nll = row.get("validation_nll")
@@ -79,7 +84,7 @@ class Trainee:
     def done(self, patience: int | None) -> bool:
         """Whether to stop here; out of patience only where there was a validation."""
         epoch = len(self.history)
-        if self.failed or epoch >= self.epochs:
+        if self.history.failed or epoch >= self.epochs:
             return True
         if patience is None or "validation_nll" not in self.history[-1]:
             return False
@@ -90,12 +95,13 @@ class Loop:
     """Trains the models of an engine until each is done, and then perhaps once more.
 
     Args:
-        make_engine: of a phase, 0 for the first training and 1 for retraining, of the models'
-            initial states, and of whether to start there, and not at what was saved.
-        initial: the models at the beginning, see `initial_state`.
+        make_engine: from a phase, 0 for the first training and 1 for retraining, the models'
+            initial states, and whether to start from those and not from a checkpoint.
+        initial: the states of the models before training, see `initial_state`.
         options: of `fit`.
         has_validation: whether there are validation data.
-        first: whether this process shows progress and writes checkpoints.
+        processes: that train together, of which the first shows progress and writes checkpoints.
+        label: what the progress bar shows instead of losses.
     """
 
     def __init__(
@@ -104,26 +110,27 @@ class Loop:
         initial: list[Any],
         options: Options,
         has_validation: bool,
-        first: bool,
+        processes: Processes,
+        label: str = "",
     ) -> None:
-        self.make_engine, self.options, self.first = make_engine, options, first
-        self.has_validation = has_validation
+        self.make_engine, self.options, self.processes = make_engine, options, processes
+        self.has_validation, self.label = has_validation, label
         self.initial = initial
         self.trainees = [Trainee(options.epochs) for _ in initial]
         self.checkpoint = None if options.checkpoint is None else Checkpoint(options.checkpoint)
 
-    def run(self, fingerprint: dict[str, Any], wait: Callable[[], None]) -> list[Trainee]:
+    def run(self, identity: dict[str, Any]) -> list[Trainee]:
         """Train, or go on training; the states to end with are in the trainees."""
         saved = None if self.checkpoint is None else self.checkpoint.load()
-        wait()  # none may write before all have read
+        self.processes.wait()  # none may write before all have read
         if saved is not None:
-            _check_same(saved["fingerprint"], fingerprint, self.options.checkpoint)
+            check_same(saved["identity"], identity, self.options.checkpoint)
             self.trainees = [
                 Trainee(**{**trainee, "history": History(**trainee["history"])})
                 for trainee in saved["trainees"]
             ]
             self.initial = saved["initial"] or self.initial
-        self.fingerprint = fingerprint
+        self.identity = identity
         start = -1 if saved is None else saved["phase"]
         for phase in range(max(start, 0), 2 if self.options.retrain else 1):
             if phase == 1 and start < 1:
@@ -137,27 +144,32 @@ class Loop:
             self._train(engine, phase)
         return self.trainees
 
+    def final_state(self, at: int) -> dict[str, Any]:
+        """The state that a model ends with; the initial one if no epoch was good."""
+        return self.trainees[at].state or self.initial[at]["state"]
+
     def _choose_epochs(self) -> None:
         """Retrain each model for as many epochs as were best; not one that had no best."""
         for trainee in self.trainees:
             history = trainee.history
-            trainee.failed = history.best_epoch is None
-            if trainee.failed and len(self.trainees) == 1:
+            history.failed = history.best_epoch is None
+            if history.failed and len(self.trainees) == 1:
                 raise FloatingPointError("no validation NLL was finite: nothing to retrain for")
-            if not trainee.failed:
+            if not history.failed:
                 trainee.epochs, trainee.state = int(history.best_epoch or 0), None
                 trainee.history = History([], history.best_epoch, history.best_nll, history.rows)
 
     def _train(self, engine: Engine, phase: int) -> None:
         validated = self.has_validation and phase == 0
-        engine.release([at for at in engine.active if self.trainees[at].failed])
+        engine.release([at for at in engine.active if self.trainees[at].history.failed])
         shown = Bar(
             self._running(engine),
             engine.examples_per_epoch,
             phase,
             hidden=self._hidden(),
-            label=self.options.label,
+            label=self.label,
         )
+        good = self._snapshot(engine)
         with shown as bar:
             while engine.active:
                 number = len(self._running(engine)[0].history) + 1
@@ -167,75 +179,85 @@ class Loop:
                 )
                 nlls = engine.validate() if due else [None] * len(rows)
                 for at, row, nll in zip(list(engine.active), rows, nlls, strict=True):
-                    self._record(engine, at, number, row, nll)
+                    self._record(engine, at, number, row, nll, good)
                 bar.epoch(self._running(engine))
                 patience = self.options.patience if validated else None
                 done = [at for at in engine.active if self.trainees[at].done(patience)]
                 for at in done:
-                    if self.trainees[at].state is None:
-                        self.trainees[at].state = engine.state(at)
+                    trainee = self.trainees[at]
+                    if trainee.state is None and not trainee.history.failed:
+                        trainee.state = engine.state(at)
                 engine.release(done)
                 self._save(engine, phase, number)
+                good = self._snapshot(engine)
+
+    def _snapshot(self, engine: Engine) -> Any:
+        """The weights after a good epoch, if a model would have no others to return to."""
+        running = self._running(engine)
+        return (
+            engine.snapshot()
+            if any(trainee.state is None and len(trainee.history) for trainee in running)
+            else None
+        )
 
     def _record(
-        self, engine: Engine, at: int, number: int, row: dict[str, float], nll: float | None
+        self,
+        engine: Engine,
+        at: int,
+        number: int,
+        row: dict[str, float],
+        nll: float | None,
+        good: Any,
     ) -> None:
+        """Add the row of an epoch; if its loss is not finite, return to the last good weights."""
         trainee = self.trainees[at]
         row = {"epoch": number, **row} | ({} if nll is None else {"validation_nll": nll})
         if trainee.record(row):
             trainee.state = engine.state(at)
         scaled = self.options.precision == "float16"  # whose steps with infinite norms are skipped
         value = row["loss"] if scaled else row["loss"] + 0 * row["gradient_norm"]
-        if not math.isfinite(value):
-            message = (
-                f"the loss became {value} in epoch {number}; check the data for NaN and "
-                "very large values, lower learning_rate, or lower clip"
-            )
-            if len(self.trainees) == 1:
-                kept = "The model has its best weights so far, or without validation its first"
-                raise FloatingPointError(f"{message}. {kept}")
-            warnings.warn(f"model {at} stopped: {message}", stacklevel=2)
-            trainee.failed = True
+        if math.isfinite(value):
+            return
+        trainee.history.failed = True
+        if trainee.state is not None:
+            kept = f"its best weights so far, those of epoch {trainee.history.best_epoch}"
+        elif good is not None:
+            trainee.state = engine.state(at, good)
+            kept = f"the weights of epoch {number - 1}, the last with a finite loss"
+        else:
+            kept = "its initial weights"
+        message = (
+            f"the loss became {value} in epoch {number}; check the data for NaN and very large "
+            "values, lower learning_rate, or lower clip. The model has " + kept
+        )
+        if len(self.trainees) == 1:
+            raise FloatingPointError(message)
+        warnings.warn(f"model {at} stopped: {message}", stacklevel=2)
 
     def _save(self, engine: Engine, phase: int, number: int) -> None:
         due = number % self.options.checkpoint_every == 0 or not engine.active
-        if self.checkpoint is None or not self.first or not due:
+        if self.checkpoint is None or not due:
             return
-        self.checkpoint.save(
-            {
-                "fingerprint": self.fingerprint,
-                "phase": phase,
-                "initial": self.initial if self.options.retrain else [],
-                "engine": engine.state_dict(),
-                "trainees": [
-                    {**vars(trainee), "history": asdict(trainee.history)}
-                    for trainee in self.trainees
-                ],
-            }
-        )
+        state = {
+            "identity": self.identity,
+            "phase": phase,
+            "initial": self.initial if self.options.retrain else [],
+            "engine": engine.state_dict(),
+            "trainees": [
+                {**vars(trainee), "history": asdict(trainee.history)} for trainee in self.trainees
+            ],
+        }
+        state = gathered(state, keep=self.processes.first)
+        if self.processes.first:
+            self.checkpoint.save(state)
 
     def _running(self, engine: Engine) -> list[Trainee]:
         return [self.trainees[at] for at in engine.active]
 
     def _hidden(self) -> bool | None:
-        if not self.first:
+        if not self.processes.first:
             return True
         return None if self.options.progress is None else not self.options.progress
-
-
-def _check_same(saved: dict[str, Any], now: dict[str, Any], path: Any) -> None:
-    different = [
-        f"{name} have other names or shapes"
-        if isinstance(now[name], dict)
-        else f"{name} was {saved.get(name)!r} and is {now[name]!r}"
-        for name in now
-        if saved.get(name) != now[name]
-    ]
-    if different:
-        raise ValueError(
-            f"the checkpoint {path} is of another run: {'; '.join(different)}. "
-            "Choose another folder, or delete this one to start anew"
-        )
 
 
 @contextmanager

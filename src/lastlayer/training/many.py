@@ -13,7 +13,8 @@ from torch.utils import _pytree as pytree
 
 from .._data import Batch, as_batch
 from .checkpoint import copied
-from .one import Objective, weighted_sums
+from .objective import Objective
+from .one import weighted_sums
 from .options import Options, decays, mixed_seed, permutation
 from .tracing import trace
 
@@ -27,6 +28,16 @@ class ManyModels:
     A step is one vectorised pass over all of them. If there are many of a batch shape, it is
     traced, so that later ones run its operations without the cost of finding them again. Models
     that are done leave the stack when half of it is.
+
+    Args:
+        models: all alike but for their weights.
+        train: for each model.
+        validation: for each model, if any.
+        options: of `fit`.
+        seeds: for each model.
+        phase: 0, or 1 for retraining.
+        traces: recorded steps of models that differ from these in nothing but their tensors, to
+            use and to add to.
     """
 
     def __init__(
@@ -37,6 +48,7 @@ class ManyModels:
         options: Options,
         seeds: Sequence[int],
         phase: int,
+        traces: dict[Any, Any] | None = None,
     ) -> None:
         if options.precision == "float16":
             raise ValueError("many models train in full or bfloat16 precision, not in float16")
@@ -49,7 +61,7 @@ class ManyModels:
         self.skeleton = Objective(copy.deepcopy(models[0]))
         self.decayed = dict(decays(models[0]))
         # what was traced, or how often it was called so far
-        self.traced: dict[Any, Any] = {} if options.traces is None else options.traces
+        self.traced: dict[Any, Any] = {} if traces is None else traces
         self._stack()
         self._reset()
 
@@ -66,7 +78,8 @@ class ManyModels:
         for name, decay in self.decayed.items():
             self.parameters[name].requires_grad_()
             groups[decay].append(self.parameters[name])
-        self.optimizer = self.options.make_optimizer(groups[True], groups[False], stacked=True)
+        chosen = [(group, decay) for decay, group in groups.items()]
+        self.optimizer = self.options.make_optimizer(chosen, stacked=True)
 
     @property
     def examples_per_epoch(self) -> int:
@@ -89,10 +102,10 @@ class ManyModels:
             size = _length(batch)
             done = number - 1 + (seen + size / 2) / count
             rate = self.options.rate(done / epochs)
-            notes = self._step(batch, rate)
-            sums = {name: sums[name] + value if sums else value for name, value in notes.items()}
+            logged = self._step(batch, rate)
+            sums = {name: sums[name] + value if sums else value for name, value in logged.items()}
             seen, steps = seen + size, steps + 1
-            shown(size * len(self.active), notes)
+            shown(size * len(self.active), logged)
         means = {name: (value.double() / steps).tolist() for name, value in sums.items()}
         return [
             {name: values[self.rows.index(at)] for name, values in means.items()}
@@ -109,7 +122,7 @@ class ManyModels:
     def _step(self, batch: Batch, rate: float) -> dict[str, Tensor]:
         """One step of the optimiser for every row."""
         with torch.no_grad():
-            gradients, notes = self._call(self._gradients, batch)
+            gradients, logged = self._call(self._gradients, batch)
         flat = [gradient.reshape(len(gradient), -1) for gradient in gradients.values()]
         norm = torch.cat(flat, 1).norm(dim=1)
         factor = torch.ones_like(norm)
@@ -120,18 +133,18 @@ class ManyModels:
         for group in self.optimizer.param_groups:
             group["lr"] = rate
         self.optimizer.step()
-        return {**notes, "gradient_norm": norm}
+        return {**logged, "gradient_norm": norm}
 
     def _gradients(self, parameters: Any, constants: Any, buffers: Any, batch: Any) -> Any:
-        """The gradient of every row's loss, and what to note of it."""
+        """The gradient of every row's loss, and what to log of it."""
 
         def objective(parameters: Any, constants: Any, buffers: Any, batch: Any) -> Any:
             return functional_call(self.skeleton, _named(parameters, constants, buffers), batch)
 
         with self.options.autocast(self.device):
             gradient = vmap(grad_and_value(objective, has_aux=True), randomness="different")
-            gradients, (_, notes) = gradient(parameters, constants, buffers, batch)
-        return gradients, notes
+            gradients, (_, logged) = gradient(parameters, constants, buffers, batch)
+        return gradients, logged
 
     def _log_probs(self, parameters: Any, constants: Any, buffers: Any, batch: Any) -> Any:
         """Sums of the log-probabilities of every row's examples and of their weights."""
@@ -183,13 +196,20 @@ class ManyModels:
         values = (-sums[:, 0] / sums[:, 1]).tolist()
         return [values[self.rows.index(at)] for at in self.active]
 
+    def snapshot(self) -> tuple[list[int], dict[str, Tensor]]:
+        """A copy of the present weights of all rows, and their models."""
+        stacks = self.parameters | self.constants | self.buffers
+        return list(self.rows), copied(stacks)
+
     @torch.no_grad()
-    def state(self, at: int) -> dict[str, Any]:
-        """A copy of a model's state."""
-        model, row = self.models[at], self.rows.index(at)
+    def state(self, at: int, snapshot: Any = None) -> dict[str, Any]:
+        """A copy of a model's state, now or at a snapshot."""
+        stacks = self.parameters | self.constants | self.buffers
+        rows, stacks = (self.rows, stacks) if snapshot is None else snapshot
+        model = self.models[at]
         named = dict(model.named_parameters()) | dict(model.named_buffers())
-        for name, tensor in (self.parameters | self.constants | self.buffers).items():
-            named[name].copy_(tensor[row])
+        for name, tensor in stacks.items():
+            named[name].copy_(tensor[rows.index(at)])
         return copied(model.state_dict())
 
     @torch.no_grad()

@@ -2,42 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.parallel import DistributedDataParallel
 
-from .._data import Batch, Data, batches, has_own_batches, num_examples
-from ..heads import Head
-from ..network import Network
+from .._data import Batch, Data, batches, has_own_batches, num_batches, num_examples
+from ..heads._sharding import load_whole
 from .checkpoint import copied
+from .objective import Objective
 from .options import Options, decays, mixed_seed, permutation
-from .processes import Processes
+from .processes import Part, Processes
+from .sharding import clip_gradients, is_shard, load_optimizer, replicated
 from .start import NO_TARGET, reseed
-
-
-class Objective(nn.Module):
-    """The loss of a model and its parts, as one forward pass for compilers and processes."""
-
-    def __init__(self, model: nn.Module) -> None:
-        super().__init__()
-        self.model = model
-
-    def forward(
-        self, inputs: Any, target: Tensor | None, weight: Tensor | None = None
-    ) -> tuple[Tensor, dict[str, Tensor]]:
-        """The loss, and what to note of it."""
-        if isinstance(self.model, Head | Network) and target is not None:
-            elbo = self.model.elbo(inputs, target, weight)
-            loss = self.model.loss(elbo)
-            found = elbo._asdict().items()
-            parts = {name: part.detach() for name, part in found if part is not None}
-        else:  # any module with the same two calls
-            arguments = (inputs, target) if weight is None else (inputs, target, weight)
-            loss, parts = self.model(*arguments), {}
-        return loss, {"loss": loss.detach(), **parts}
 
 
 class OneModel:
@@ -61,15 +39,18 @@ class OneModel:
         self.processes, self.rank = processes, processes.rank
         self.active = [0]
         named = dict(model.named_parameters())
-        parameters: dict[bool, list[Tensor]] = {True: [], False: []}
+        groups: dict[tuple[bool, bool], list[Tensor]] = {}  # an optimiser steps through each apart
         for name, decay in decays(model):
-            parameters[decay].append(named[name])
-        self.parameters = [*parameters[True], *parameters[False]]
-        self.optimizer = options.make_optimizer(parameters[True], parameters[False])
+            groups.setdefault((not decay, is_shard(named[name])), []).append(named[name])
+        chosen = [(groups[key], not key[0]) for key in sorted(groups)]
+        self.parameters = [parameter for group, _ in chosen for parameter in group]
+        self.optimizer = options.make_optimizer(chosen)
+        if options.precision == "float16" and any(map(is_shard, self.parameters)):
+            raise ValueError("sharded models train in full or bfloat16 precision, not in float16")
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=options.precision == "float16")
         objective: Any = Objective(model)
         if self.processes.size > 1:
-            objective = DistributedDataParallel(objective)
+            objective = replicated(objective)
         self.objective = torch.compile(objective) if options.compile else objective
 
     @property
@@ -88,14 +69,13 @@ class OneModel:
         total = self.examples_per_epoch
         seen, sums = 0, dict[str, Tensor]()
         steps = 0
-        for batch in self._batches(number):
-            count = batch.size * self.processes.size
+        for batch, factor, count in self._batches(number):
             fraction = min(1.0, (seen + count / 2) / total) if total else 0.5
-            notes = self._step(batch, (number - 1 + fraction) / epochs)
-            for name, value in notes.items():
+            logged = self._step(batch, factor, (number - 1 + fraction) / epochs)
+            for name, value in logged.items():
                 sums[name] = sums[name] + value if name in sums else value
             seen, steps = seen + count, steps + 1
-            shown(count, notes)
+            shown(count, logged)
         if not steps:
             raise ValueError("there are no training data")
         names = list(sums)
@@ -104,22 +84,32 @@ class OneModel:
         row = dict(zip(names, means.tolist(), strict=True))
         return [row | {"learning_rate": self.optimizer.param_groups[0]["lr"]}]
 
-    def _batches(self, number: int) -> Iterator[Batch]:
+    def _batches(self, number: int) -> Iterator[tuple[Batch, float, int]]:
+        """Batches, what their losses count, and the number of examples of all processes."""
         options, processes = self.options, self.processes
         if has_own_batches(self.train):
             seed = mixed_seed("order", options.seed, self.phase, number)
             reseed(self.train, seed, number)
-            yield from batches(self.train, device=self.device)
+            size = -(-options.batch_size // processes.size)  # of an IterableDataset
+            found: Iterable[Batch] = batches(self.train, size, device=self.device)
+            if processes.size > 1 and num_batches(self.train) is None:
+                found = processes.in_step(found)
+            for batch in found:
+                yield batch, 1.0, batch.size * processes.size
             return
         order = permutation(num_examples(self.train), options.seed, self.phase, number)
-        share = processes.share(order, options.batch_size)
-        size = processes.local_size(options.batch_size)
-        weights = None if share.weight is None else share.weight.split(size)
-        found = batches(self.train, size, order=share.order, device=self.device)
-        for at, batch in enumerate(found):
-            yield batch if weights is None else _reweighted(batch, weights[at], self.model)
+        parts = processes.share(order, options.batch_size)
+        for batch, part in zip(self._read(self.train, parts), parts, strict=True):
+            yield batch, part.factor, part.total
 
-    def _step(self, batch: Batch, done: float) -> dict[str, Tensor]:
+    def _read(self, data: Data, parts: list[Part]) -> Iterator[Batch]:
+        """Parts of batches of tensors or a Dataset; all but the last are of one size."""
+        if not parts:
+            return iter(())
+        order = torch.cat([part.order for part in parts])
+        return batches(data, len(parts[0].order), order=order, device=self.device)
+
+    def _step(self, batch: Batch, factor: float, done: float) -> dict[str, Tensor]:
         """One step of the optimiser."""
         if batch.target is None:
             raise ValueError(NO_TARGET)
@@ -128,14 +118,17 @@ class OneModel:
             group["lr"] = options.rate(done)
         self.optimizer.zero_grad(set_to_none=True)
         with options.autocast(self.device):
-            loss, notes = self.objective(*batch)
+            loss, logged = self.objective(*(part for part in batch if part is not None))
+        if factor != 1:
+            loss = factor * loss
+            logged = {name: factor * value for name, value in logged.items()}
         scaler.scale(loss).backward()
         scaler.unscale_(self.optimizer)
         limit = float("inf") if options.clip is None else options.clip
-        notes["gradient_norm"] = nn.utils.clip_grad_norm_(self.parameters, limit)
+        norm = clip_gradients(self.parameters, limit)
         scaler.step(self.optimizer)
         scaler.update()
-        return dict(notes)
+        return {**logged, "gradient_norm": norm}
 
     @torch.no_grad()
     def validate(self) -> list[float]:
@@ -144,25 +137,38 @@ class OneModel:
         torch.manual_seed(mixed_seed("validation", self.options.seed))
         self.model.eval()
         sums = torch.zeros(2, dtype=torch.float64, device=self.device)  # Σ w log p, Σ w
-        order, size = None, 8 * self.options.batch_size  # no activations are kept
-        if not has_own_batches(self.validation):
-            order = torch.arange(num_examples(self.validation))[self.rank :: self.processes.size]
-        for inputs, target, weight in batches(
-            self.validation, size, order=order, device=self.device
-        ):
+        size = 8 * self.options.batch_size  # no activations are kept
+        for (inputs, target, weight), counts in self._validation(size):
             if target is None:
                 raise ValueError("validation data must be (inputs, target)")
             with self.options.autocast(self.device):
                 log_prob = self.model(inputs).log_prob(target)
-            sums += weighted_sums(log_prob, weight)
+            if counts:
+                sums += weighted_sums(log_prob, weight)
         total, count = self.processes.sum(sums).tolist()
         if not count:
             raise ValueError("the validation data are empty, or their weights all zero")
         return [-total / count]
 
-    def state(self, _: int) -> dict[str, Any]:
-        """A copy of the model's state."""
+    def _validation(self, size: int) -> Iterator[tuple[Batch, bool]]:
+        """This process's batches of the validation data, and whether they count."""
+        assert self.validation is not None
+        data, processes = self.validation, self.processes
+        if processes.size == 1 or has_own_batches(data):
+            for batch in batches(data, size, device=self.device):
+                yield batch, True
+            return
+        parts = processes.share(torch.arange(num_examples(data)), size * processes.size)
+        for batch, part in zip(self._read(data, parts), parts, strict=True):
+            yield batch, part.factor > 0
+
+    def snapshot(self) -> dict[str, Any]:
+        """A copy of the present weights."""
         return copied(self.model.state_dict())
+
+    def state(self, _: int, snapshot: dict[str, Any] | None = None) -> dict[str, Any]:
+        """A copy of the model's state, now or at a snapshot."""
+        return self.snapshot() if snapshot is None else snapshot
 
     def release(self, done: list[int]) -> None:
         """Stop training the model, if it is done."""
@@ -171,7 +177,7 @@ class OneModel:
             self.optimizer.zero_grad(set_to_none=True)
 
     def state_dict(self) -> dict[str, Any]:
-        """All that training goes on from."""
+        """All that training goes on from; on several processes all must ask for it."""
         return {
             "model": self.model.state_dict(),
             "optimizer": self.optimizer.state_dict(),
@@ -181,8 +187,8 @@ class OneModel:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from there."""
-        self.model.load_state_dict(state["model"])
-        self.optimizer.load_state_dict(state["optimizer"])
+        load_whole(self.model, state["model"])
+        load_optimizer(self.optimizer, state["optimizer"])
         self.scaler.load_state_dict(state["scaler"])
         self.active = list(state["active"])
 
@@ -201,17 +207,3 @@ def weighted_sums(log_prob: Tensor, weight: Tensor | None = None) -> Tensor:
         )
     weight = weight.double()
     return torch.stack([(log_prob * weight).where(weight != 0, 0.0).sum(), weight.sum()])
-
-
-def _reweighted(batch: Batch, factor: Tensor, model: nn.Module) -> Batch:
-    """Multiply the weights of examples, for heads of any leading dimensions."""
-    inputs, target, weight = batch
-    assert target is not None
-    factor = factor.to(target.device)
-    if weight is None:
-        outputs = {head.num_outputs for head in model.modules() if isinstance(head, Head)}
-        joint = target.is_floating_point() and target.ndim > 1 and target.shape[-1] in outputs
-        weight = torch.ones(target.shape[:-1] if joint else target.shape, device=target.device)
-    weight = weight if weight.is_floating_point() else weight.to(factor.dtype)
-    factor = factor.to(weight.dtype).reshape(-1, *[1] * (weight.ndim - 1))
-    return Batch(inputs, target, weight * factor)

@@ -1,13 +1,12 @@
-"""What can be chosen about training, checked."""
+"""The options of training, checked."""
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +15,6 @@ from torch import Tensor, nn
 from torch.optim import AdamW, Optimizer
 
 from .._checks import check_choice, check_count, check_number, check_positive
-from ..heads import Head
-from ..variational import VariationalLayer
 
 # Factor on the learning rate as a function of the fraction of training that is done.
 Schedule = Callable[[float], float]
@@ -68,8 +65,13 @@ class Options:
     checkpoint: str | Path | None = None
     checkpoint_every: int = 1
     progress: bool | None = None
-    label: str = ""  # these two are of `fit_many` alone
-    traces: dict[Any, Any] | None = None
+
+    @classmethod
+    def of(cls, arguments: Mapping[str, Any], **changes: Any) -> Options:
+        """Those of a function's arguments that are options."""
+        names = {field.name for field in fields(cls)}
+        chosen = {name: value for name, value in arguments.items() if name in names}
+        return cls(**chosen | changes)
 
     def __post_init__(self) -> None:
         for name in ("epochs", "batch_size", "validate_every", "checkpoint_every"):
@@ -90,17 +92,6 @@ class Options:
             check_choice("schedule", self.schedule, SCHEDULES)
         check_choice("precision", self.precision, PRECISIONS)
 
-    def fingerprint(self) -> dict[str, Any]:
-        """What must be the same for a run to be continued."""
-        same = {
-            name: getattr(self, name)
-            for name in (
-                *("epochs", "batch_size", "learning_rate", "weight_decay", "clip", "precision"),
-                *("validate_every", "patience", "retrain", "initialize"),
-            )
-        }
-        return same | {"schedule": _name(self.schedule), "optimizer": _name(self.optimizer)}
-
     def rate(self, done: float) -> float:
         """The learning rate when a fraction of training is done."""
         schedule = SCHEDULES[self.schedule] if isinstance(self.schedule, str) else self.schedule
@@ -112,32 +103,32 @@ class Options:
         return nullcontext() if dtype is None else torch.autocast(device.type, dtype)
 
     def make_optimizer(
-        self, decayed: list[Tensor], free: list[Tensor], *, stacked: bool = False
+        self, groups: Iterable[tuple[list[Tensor], bool]], *, stacked: bool = False
     ) -> Optimizer:
-        """Of two groups of parameters, of which the second has no weight decay.
+        """An optimiser of groups of parameters, each with or without weight decay.
 
         For optimisers to which shapes matter, the groups say whether parameters are `stacked`.
         """
-        groups = [
-            {"params": decayed, "weight_decay": self.weight_decay, "stacked": stacked},
-            {"params": free, "weight_decay": 0.0, "stacked": stacked},
+        chosen = [
+            {"params": group, "weight_decay": self.weight_decay * decay, "stacked": stacked}
+            for group, decay in groups
+            if group
         ]
-        groups = [group for group in groups if group["params"]]
-        if not groups:
+        if not chosen:
             raise ValueError("the model has no parameters that require gradients")
         if self.optimizer is not None:
-            return self.optimizer(groups, lr=self.learning_rate)
-        return AdamW(groups, lr=self.learning_rate, fused=True)
+            return self.optimizer(chosen, lr=self.learning_rate)
+        return AdamW(chosen, lr=self.learning_rate, fused=True)
 
 
 def decays(model: nn.Module) -> Iterator[tuple[str, bool]]:
     """Names of the trainable parameters, and whether weight decay is for them.
 
-    Heads and variational layers have a prior of their own.
+    It is not for modules that have a prior, as heads and variational layers do.
     """
     free: set[int] = set()
     for module in model.modules():
-        if isinstance(module, Head | VariationalLayer):
+        if getattr(module, "has_prior", False):
             free |= {id(parameter) for parameter in module.parameters()}
     for name, parameter in model.named_parameters():
         if parameter.requires_grad:
@@ -154,13 +145,3 @@ def permutation(count: int, seed: int, phase: int, epoch: int) -> Tensor:
     """The order of the examples in an epoch, (count,)."""
     generator = torch.Generator().manual_seed(mixed_seed("order", seed, phase, epoch))
     return torch.randperm(count, generator=generator)
-
-
-def _name(choice: Any) -> str | None:
-    """The same in every process, where `repr` may hold an address."""
-    if choice is None or isinstance(choice, str):
-        return choice
-    if isinstance(choice, functools.partial):
-        keywords = [f"{key}={value!r}" for key, value in choice.keywords.items()]
-        return f"{_name(choice.func)}({', '.join([*map(repr, choice.args), *keywords])})"
-    return str(getattr(choice, "__qualname__", type(choice).__qualname__))

@@ -4,31 +4,41 @@ from __future__ import annotations
 
 import atexit
 import gc
+import itertools
 import os
 import sys
 import traceback
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from .._data import Batch
 
-class Share(NamedTuple):
-    """A process's part of an epoch's order, and what its examples count."""
 
-    order: Tensor  # (count,)
-    weight: Tensor | None  # (count,)
+class Part(NamedTuple):
+    """A process's part of a batch."""
+
+    order: Tensor  # the examples, (count,)
+    factor: float  # what their loss counts in the mean over processes
+    total: int  # examples of the whole batch
 
 
 class Processes:
-    """All processes of a run: one, unless it was started by `torchrun`."""
+    """All processes of a run: one, unless it was started by `torchrun`.
+
+    Args:
+        device: of the model, for what the processes tell each other.
+    """
 
     def __init__(self, device: torch.device) -> None:
         together = dist.is_available() and dist.is_initialized()
         if not together and "TORCHELASTIC_RUN_ID" in os.environ:  # started by torchrun
             _join("nccl" if device.type == "cuda" else "gloo")
             together = True
+        self.device = device
         self.rank = dist.get_rank() if together else 0
         self.size = dist.get_world_size() if together else 1
 
@@ -43,34 +53,55 @@ class Processes:
             dist.all_reduce(tensor)
         return tensor
 
+    def each(self, value: int) -> list[int]:
+        """What every process has, which all must ask for."""
+        values = torch.zeros(self.size, dtype=torch.int64, device=self.device)
+        values[self.rank] = value
+        return self.sum(values).tolist()
+
+    def check_equal(self, what: str, value: int) -> None:
+        """Raise on all processes unless they have as many of something."""
+        values = self.each(value)
+        if len(set(values)) > 1:
+            raise ValueError(
+                f"processes that train together need as many {what} each, got {values}; a "
+                "DistributedSampler or drop_last=True makes parts equal"
+            )
+
+    def in_step(self, batches: Iterable[Batch]) -> Iterator[Batch]:
+        """Batches, as long as all processes have one; an error on all if one has no more."""
+        iterator = iter(batches)
+        for count in itertools.count():
+            batch = next(iterator, None)
+            having = self.each(batch is not None)
+            if batch is None and not any(having):
+                return
+            if batch is None or not all(having):
+                ended = [rank for rank, has in enumerate(having) if not has]
+                raise ValueError(
+                    "processes that train together need as many batches each, but after "
+                    f"{count} batches the data of processes {ended} ended, and others did not"
+                )
+            yield batch
+
     def wait(self) -> None:
         """Until all are here."""
         if self.size > 1:
             dist.barrier()
 
-    def local_size(self, batch_size: int) -> int:
-        """A process's part of a batch."""
-        return -(-batch_size // self.size)
+    def share(self, order: Tensor, batch_size: int) -> list[Part]:
+        """This process's part of every batch of an epoch.
 
-    def share(self, order: Tensor, batch_size: int) -> Share:
-        """Split every batch of an epoch evenly.
-
-        Gradients are averaged over processes, so that parts of equal size are needed: a batch
-        that cannot be split evenly is filled up with examples of weight zero, and the others
-        count more, so that the average is that of one process with the whole batch.
+        Gradients are averaged over processes. A part of n_r of n examples counts n_r/n times the
+        number of processes, so that the average is the gradient of one process with the whole
+        batch. A process without a part has an example that counts nothing.
         """
-        if self.size == 1:
-            return Share(order, None)
-        orders, weights = [], []
+        parts = []
         for batch in order.split(batch_size):
-            count = self.local_size(len(batch)) * self.size
-            filled = torch.cat([batch, batch[:1].expand(count - len(batch))])
-            weight = torch.full((count,), count / len(batch))
-            weight[len(batch) :] = 0
-            orders.append(filled[self.rank :: self.size])
-            weights.append(weight[self.rank :: self.size])
-        weight = torch.cat(weights)
-        return Share(torch.cat(orders), None if bool((weight == 1).all()) else weight)
+            mine = batch[self.rank :: self.size]
+            factor = len(mine) * self.size / len(batch)
+            parts.append(Part(mine if len(mine) else batch[:1], factor, len(batch)))
+        return parts
 
 
 def _join(backend: str) -> None:

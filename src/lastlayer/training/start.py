@@ -1,4 +1,4 @@
-"""What happens once, before the first epoch."""
+"""What is done once, before the first epoch."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 from torch.utils.data import ConcatDataset, DataLoader, Dataset, IterableDataset
 
-from .._data import Data, as_batch, batches, check_data, has_own_batches
+from .._data import Data, as_batch, batches, check_data, has_own_batches, num_batches, num_examples
 from ..heads import Head
+from ..heads._sharding import load_whole
 from .checkpoint import copied
 from .options import Options, mixed_seed
 from .processes import Processes
@@ -33,12 +34,12 @@ def counting(model: nn.Module) -> list[Any]:
     return [module for module in model.modules() if hasattr(module, "num_data")]
 
 
-def initial_state(model: nn.Module) -> dict[str, Any]:
-    """What a model is before training."""
+def initial_state(model: nn.Module, processes: Processes) -> dict[str, Any]:
+    """The state of a model before training."""
     head = the_head(model)
     return {
         "state": copied(model.state_dict()),
-        "fresh": head is not None and head.fresh,
+        "fresh": all(processes.each(head is not None and head.fresh)),
         "num_data": [module.num_data for module in counting(model)],
     }
 
@@ -52,30 +53,33 @@ def prepare(
     seed: int,
     processes: Processes,
 ) -> None:
-    """Go to the initial state, and let the head prepare: initialise itself if new, count."""
-    model.load_state_dict(initial["state"])
+    """Return to the initial state, and let the head prepare itself for the data."""
+    load_whole(model, initial["state"])
+    seed = mixed_seed("start", seed)
+    torch.manual_seed(seed)
+    reseed(train, seed, 0)
     head = the_head(model)
-    number = mixed_seed("start", seed)
-    torch.manual_seed(number)
-    reseed(train, number, 0)
     if head is not None:
         new = options.initialize and initial["fresh"]
-        # in memory and as a Dataset every process sees all of the data
-        total = processes.sum if has_own_batches(train) else torch.clone
-        head.prepare(_targets(train, number), new=new, total=total)
+        total = processes.sum if has_own_batches(train) else _itself  # else all see all the data
+        head.prepare(_targets(train, seed), new=new, total=total)
 
 
-def _targets(train: Data, number: int) -> Iterator[tuple[Tensor, Tensor | None]]:
-    """Targets and weights, all at once if they are in memory; reading them draws nothing."""
+def _targets(train: Data, seed: int) -> Iterator[tuple[Tensor, Tensor | None]]:
+    """Targets and weights: all that are in memory, or batch by batch."""
     empty = True
     for _, target, weight in [as_batch(train)] if isinstance(train, tuple) else batches(train, 256):
         if target is None or not target.numel():
             raise ValueError(NO_TARGET)
         empty = False
-        torch.manual_seed(number)
+        torch.manual_seed(seed)  # what a loader draws does not change what the head draws
         yield target, weight
     if empty:
         raise ValueError(NO_TARGET)
+
+
+def _itself(tensor: Tensor) -> Tensor:
+    return tensor
 
 
 def reseed(loader: Any, seed: int, epoch: int) -> None:
@@ -106,6 +110,21 @@ def check_training_data(train: Any, processes: Processes) -> None:
             "with several processes a DataLoader must give each its own part: use a "
             "DistributedSampler, or pass tensors or a Dataset, which fit divides by itself"
         )
+    _check_lengths(train, "training", processes)
+
+
+def check_validation_data(validation: Any, processes: Processes, sharded: bool) -> None:
+    """Raise if several processes cannot read validation data; sharded models do so in step."""
+    if sharded or not has_own_batches(validation):
+        _check_lengths(validation, "validation", processes)
+
+
+def _check_lengths(data: Any, which: str, processes: Processes) -> None:
+    """Raise on all processes if their data are not of one length, so far as that is known."""
+    if processes.size > 1:
+        count = num_batches(data) if has_own_batches(data) else num_examples(data)
+        what = "batches" if has_own_batches(data) else "examples"
+        processes.check_equal(f"{which} {what}", -1 if count is None else count)
 
 
 def joined(first: Data, second: Data) -> Data:

@@ -16,6 +16,7 @@ except ImportError as error:
     ) from error
 
 from .classifier import LastLayerClassifier
+from .folder import load, save
 from .regressor import LastLayerRegressor
 
-__all__ = ["LastLayerClassifier", "LastLayerRegressor"]
+__all__ = ["LastLayerClassifier", "LastLayerRegressor", "load", "save"]

@@ -1,0 +1,81 @@
+"""What must be the same for a run to be resumed from its checkpoint."""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from torch import nn
+
+from .._data import Data, digest, has_own_batches, num_examples
+from .options import Options
+
+# Options that a resumed run may change: where and how fast it runs, not what it computes.
+FREE = {"seed", "device", "compile", "checkpoint", "checkpoint_every", "progress"}
+POINTS = 33  # of a schedule, from the beginning to the end
+
+
+def identity(
+    models: Sequence[nn.Module],
+    train: Sequence[Data],
+    validation: Sequence[Data | None],
+    options: Options,
+    seeds: Sequence[int],
+) -> dict[str, Any]:
+    """The objective, the data and the options of a run, fit for JSON."""
+    validated = [data for data in validation if data is not None]
+    return {
+        **{name: value for name, value in vars(options).items() if name not in FREE},
+        "schedule": _name(options.schedule),
+        "learning rates": [options.rate(at / (POINTS - 1)) for at in range(POINTS)],
+        "optimizer": _name(options.optimizer),
+        "number of models": len(models),
+        "model": re.sub(r" at 0x[0-9a-f]+", "", repr(models[0])).splitlines(),
+        "weights": [f"{name} {list(v.shape)}" for name, v in models[0].state_dict().items()],
+        "seeds": list(seeds),
+        "training examples": _size(train[0]),
+        "validation examples": _size(validated[0]) if validated else None,
+        "digest of the data": digest([*train, *validated]),
+    }
+
+
+def check_same(saved: dict[str, Any], now: dict[str, Any], path: Any) -> None:
+    """Raise if the run of a checkpoint is another one, naming what differs."""
+    different = [
+        _difference(name, saved.get(name), now[name])
+        for name in now
+        if json.dumps(saved.get(name)) != json.dumps(now[name])
+    ]
+    if different:
+        raise ValueError(
+            f"the checkpoint {path} is of another run: {'; '.join(different)}. "
+            "Choose another folder, or delete this one to train from the beginning"
+        )
+
+
+def _difference(name: str, saved: Any, now: Any) -> str:
+    """What differs; of a list, the first items that do."""
+    if isinstance(saved, list) and isinstance(now, list):
+        pairs = [(a, b) for a, b in zip(saved, now, strict=False) if a != b]
+        if pairs:
+            saved, now = (item.strip() if isinstance(item, str) else item for item in pairs[0])
+        else:
+            saved, now = f"{len(saved)} items", f"{len(now)} items"
+    return f"{name} was {saved!r} and is {now!r}"
+
+
+def _size(data: Data) -> int | None:
+    return None if has_own_batches(data) else num_examples(data)
+
+
+def _name(choice: Any) -> str | None:
+    """The same in every process, where `repr` may hold an address."""
+    if choice is None or isinstance(choice, str):
+        return choice
+    if isinstance(choice, functools.partial):
+        keywords = [f"{key}={value!r}" for key, value in choice.keywords.items()]
+        return f"{_name(choice.func)}({', '.join([*map(repr, choice.args), *keywords])})"
+    return str(getattr(choice, "__qualname__", type(choice).__qualname__))

@@ -1,0 +1,141 @@
+"""The search for the number of epochs and the weight decay that are best on held-out data."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import torch
+from torch import nn
+from torch.utils import _pytree as pytree
+
+from .._checks import check_count
+from ..calibration import default_scaling
+from .folds import CrossFit, Fold, Tensors, calibrated, held_out_predictions
+from .loop import own_random_numbers
+from .one import weighted_sums
+
+
+class Setting(NamedTuple):
+    """Hyperparameters that are chosen on held-out data."""
+
+    weight_decay: float  # times the number of examples
+    epochs: int
+
+
+def lengths(shortest: int, longest: int) -> list[int]:
+    """Numbers of epochs, each twice the one before, up to the longest."""
+    check_count("shortest", shortest)
+    check_count("epochs", longest)
+    found = [longest]
+    while found[0] // 2 >= shortest:
+        found.insert(0, found[0] // 2)
+    return found
+
+
+class Try(NamedTuple):
+    """The NLL of held-out data with one setting."""
+
+    setting: Setting
+    nll: float  # infinite if training failed
+    models: list[nn.Module]
+    scaling: nn.Module | None
+
+
+@dataclass
+class Problem:
+    """Data to fit a model to, what was tried, and which of the settings to try next."""
+
+    make: Callable[[Tensors], nn.Module]
+    data: Tensors
+    seed: int
+    folds: list[Fold]
+    settings: list[Setting]
+    wants: int | None = 0
+    tries: list[Try] = field(default_factory=list)
+    model: nn.Module | None = None
+
+    @property
+    def best(self) -> Try:
+        """The try with the lowest NLL."""
+        return min(self.tries, key=lambda one: one.nll)
+
+    def new(self, train: Tensors) -> nn.Module:
+        """A new model, initialised from the seed."""
+        with own_random_numbers():
+            torch.manual_seed(self.seed)
+            return self.make(train)
+
+    def judge(
+        self, models: list[nn.Module], scaling: Callable[[], nn.Module] | None = None
+    ) -> None:
+        """Record the held-out NLL of the folds' models with the wanted setting, and go on.
+
+        Args:
+            models: one for each fold; none if their training failed.
+            scaling: makes their calibration.
+        """
+        assert self.wants is not None
+        nll, fitted = self._calibrate(models, scaling) if models else (math.inf, None)
+        self.tries.append(Try(self.settings[self.wants], nll, models, fitted))
+        self.tries = [  # of the others, only how well they did
+            one if one is self.best else one._replace(models=[], scaling=None) for one in self.tries
+        ]
+        self.wants = self._next(self.wants)
+
+    @torch.no_grad()
+    def _calibrate(
+        self, models: list[nn.Module], scaling: Callable[[], nn.Module] | None
+    ) -> tuple[float, nn.Module | None]:
+        """The NLL of calibrated predictions, and their calibration."""
+        with own_random_numbers():
+            torch.manual_seed(self.seed)
+            predictive, data = held_out_predictions(models, self.folds)
+        if not all(part.isfinite().all() for part in pytree.tree_leaves(predictive)):
+            return math.inf, None
+        fitted = default_scaling(predictive) if scaling is None else scaling()
+        log_prob = calibrated(fitted, predictive, data).log_prob(data[1])
+        total, count = weighted_sums(log_prob, *data[2:])
+        nll = float(-total / count)
+        return (nll if math.isfinite(nll) else math.inf), fitted
+
+    def check(self) -> None:
+        """Raise if all that was tried failed."""
+        if self.best.nll == math.inf:
+            raise FloatingPointError(
+                f"no training of the problem with seed {self.seed} had finite predictions of "
+                "held-out data; check its data for NaN, or lower learning_rate"
+            )
+
+    def _next(self, last: int) -> int | None:
+        """Longer training if the last was the best so far, else the next decay, if there is one."""
+        best, improved = self.best.setting, self.tries[-1] is self.best
+        for at in range(last + 1, len(self.settings)):
+            decay, epochs = self.settings[at]
+            if decay == self.settings[last].weight_decay:
+                if improved:
+                    return at
+            elif epochs == best.epochs:
+                return at
+        return None
+
+    def result(self) -> CrossFit:
+        """The model of all the data, its calibration, and what was tried."""
+        best = self.best
+        assert self.model is not None
+        assert best.scaling is not None
+        return CrossFit(
+            self.model,
+            best.scaling,
+            *best.setting,
+            [{**one.setting._asdict(), "nll": one.nll} for one in self.tries],
+            list(zip(best.models, self.folds, strict=True)),
+        )
+
+
+def alike(problems: list[Problem]) -> list[Problem]:
+    """Those that want the first of the settings that any of them wants."""
+    first = min((problem.wants or 0 for problem in problems), default=0)
+    return [problem for problem in problems if problem.wants == first]
