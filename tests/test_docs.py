@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import lastlayer as ll
-from lastlayer.tabular.cli.app import run
+from lastlayer.tabular.cli import main
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted(
@@ -40,15 +40,19 @@ def test_the_code_of_a_page_runs_from_top_to_bottom(
     """In one namespace and an empty folder; of shell blocks, the commands of `lastlayer`."""
     torch.set_default_dtype(torch.float32)
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("signal.signal", lambda *_: None)  # commands install handlers
     names: dict[str, object] = {"__name__": "page"}
     for language, text in blocks(page):
         if language == "python":
             exec(compile(text, page, "exec"), names)
         else:
             for line in text.splitlines():
-                program, *arguments = shlex.split(line, comments=True) or [""]
-                if program == "lastlayer":
-                    assert run(arguments) == 0, line
+                command = shlex.split(line, comments=True)
+                if command[:1] == ["lastlayer"]:
+                    monkeypatch.setattr("sys.argv", command)
+                    with pytest.raises(SystemExit) as exit_:
+                        main()
+                    assert exit_.value.code == 0, line
 
 
 def anchors(page: Path) -> set[str]:

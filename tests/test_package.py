@@ -36,6 +36,7 @@ print(seconds, *sorted(new - set(sys.stdlib_module_names)))
     assert float(seconds) < 0.15
 
 
+@pytest.mark.slow
 def test_torch_is_imported_when_it_is_needed() -> None:
     program = """
 import sys
@@ -80,6 +81,7 @@ def test_a_name_that_is_not_there(name: str) -> None:
         getattr(ll, name)
 
 
+@pytest.mark.slow
 def test_without_extras_everything_else_is_there() -> None:
     program = """
 import sys

@@ -435,6 +435,7 @@ def test_copies_and_files_draw_the_same(tmp_path: Path) -> None:
     other.load_state_dict(make_network().state_dict(), strict=False)  # means of a plain network
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sampling", ["local", "weights"])
 @pytest.mark.usefixtures("_fresh_compiler")
 def test_a_compiled_network_draws_the_same(sampling: Any) -> None:

@@ -83,6 +83,7 @@ def test_an_interval_is_no_wider_than_rounding_asks_for(generator):
 # --------------------------------------------------------------------------------- guarantee
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("normalized", [True, False])
 @pytest.mark.parametrize(("count", "level"), [(19, 0.9), (12, 0.7)])
 def test_coverage_of_intervals_is_beta_distributed(normalized, count, level, generator):
@@ -100,6 +101,7 @@ def test_coverage_of_intervals_is_beta_distributed(normalized, count, level, gen
     assert_beta(torch.stack(coverage), count, level)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["threshold", "adaptive"])
 def test_coverage_of_sets_is_beta_distributed(method, generator):
     count, level, repeats = 19, 0.9, 600

@@ -33,6 +33,7 @@ def test_compiled_loss_and_its_gradients_equal_eager(name: str) -> None:
     assert_close(loss_and_gradients(head, *data, compiled), loss_and_gradients(head, *data))
 
 
+@pytest.mark.slow
 @every_prediction
 @pytest.mark.usefixtures("_fresh_compiler")
 def test_compiled_predictive_equals_eager(name: str) -> None:

@@ -250,6 +250,7 @@ def draw_all(ax: Axes | None, generator: torch.Generator) -> list[Axes]:
     ]
 
 
+@pytest.mark.slow
 def test_every_picture_draws_where_it_is_told_and_saves(generator: torch.Generator, tmp_path: Any):
     ax = Figure().subplots()
     assert all(drawn is ax for drawn in draw_all(ax, generator))

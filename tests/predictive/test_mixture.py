@@ -413,6 +413,7 @@ def test_what_a_mixture_computes_is_the_same_compiled_and_mapped(
     torch._dynamo.reset()
 
 
+@pytest.mark.slow
 def test_an_interval_is_the_same_compiled_and_mapped(generator: torch.Generator) -> None:
     torch._dynamo.reset()
     predictive: Any = mix(gaussian(generator)).to(torch.float32)

@@ -1,21 +1,15 @@
-"""Frames as codes, codes as features, rows each once."""
+"""Frames as codes."""
 
 import datetime as dt
 import json
-from typing import Any
 
 import numpy as np
 import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
-import torch
 
-from lastlayer.predictive import GaussianPredictive, mix
 from lastlayer.tabular.columns import Column, Columns
-from lastlayer.tabular.encoding import Encoding
-from lastlayer.tabular.model import Units
-from lastlayer.tabular.rows import Rows
 
 VALUES = {
     "age": [30, 41, None, 25],
@@ -26,6 +20,8 @@ VALUES = {
     "unit": ["m", "m", "m", "m"],
     "nothing": [None, None, None, None],
 }
+
+
 NAN = np.nan
 
 
@@ -41,7 +37,7 @@ def frames():
 
 
 @pytest.mark.parametrize("frame", list(frames()))
-def test_columns_are_numbers_dates_categories_or_of_no_use(frame):
+def test_columns_are_numbers_dates_categories_or_ignored(frame):
     columns = Columns.of(frame)
     assert [column.kind for column in columns.columns] == [
         *("number", "category", "number", "date", "category", "ignored", "ignored"),
@@ -50,7 +46,7 @@ def test_columns_are_numbers_dates_categories_or_of_no_use(frame):
 
 
 @pytest.mark.parametrize("frame", list(frames()))
-def test_codes_are_values_days_and_levels_with_nan_for_what_is_missing(frame):
+def test_codes_are_values_days_and_levels_with_nan_for_missing_values(frame):
     codes = Columns.of(frame).codes(frame)
     expected = [
         [30, 0, 1, 2, 0],
@@ -61,7 +57,7 @@ def test_codes_are_values_days_and_levels_with_nan_for_what_is_missing(frame):
     np.testing.assert_array_equal(codes, expected)
 
 
-def test_a_level_that_is_new_has_the_code_minus_one_and_is_reported():
+def test_a_new_level_has_the_code_minus_one_and_is_reported():
     columns = Columns.of(pl.DataFrame({"town": ["Ulm", "Ulm", "Bonn"]}))
     new = pl.DataFrame({"town": ["Köln", "Bonn", None]})
     np.testing.assert_array_equal(columns.codes(new), [[-1], [1], [NAN]])
@@ -168,55 +164,6 @@ def test_columns_survive_json():
     assert again.columns == columns.columns
 
 
-# ------------------------------------------------------------------------------- encoding
-
-
-def test_numbers_are_standardised_by_weighted_moments_of_what_is_there():
-    codes = torch.tensor([[1.0], [4.0], [NAN]], dtype=torch.float64)
-    weight = torch.tensor([2.0, 1.0, 5.0], dtype=torch.float64)
-    features = Encoding.fit(codes, [0], weight)(codes)
-    known = np.array([1.0, 1.0, 4.0])
-    expected = (np.array([1.0, 4.0]) - known.mean()) / known.std()
-    torch.testing.assert_close(features[:2, 0], torch.from_numpy(expected))
-    assert features[2, 0] == 0
-    torch.testing.assert_close(features[:, 1], codes.isnan()[:, 0].double() - 5 / 8)
-
-
-def test_levels_are_centred_indicators_and_a_new_level_has_none():
-    codes = torch.tensor([[0.0], [1.0], [1.0], [2.0]], dtype=torch.float64)
-    encoding = Encoding.fit(codes, [3], torch.ones(4))
-    shares = torch.tensor([0.25, 0.5, 0.25], dtype=torch.float64)
-    torch.testing.assert_close(encoding(codes) + shares, torch.eye(3).double()[[0, 1, 1, 2]])
-    torch.testing.assert_close(
-        encoding(torch.tensor([[-1.0]]).double()) + shares, torch.zeros(1, 3).double()
-    )
-
-
-def test_a_constant_column_is_zero_whatever_its_size():
-    codes = torch.full((5, 1), 1e9 + 0.1, dtype=torch.float64)
-    torch.testing.assert_close(
-        Encoding.fit(codes, [0], torch.ones(5))(codes), torch.zeros(5, 1).double()
-    )
-
-
-@pytest.mark.parametrize("size", [1e-300, 1e-15, 1.0, 1e15, 1e300])
-def test_units_do_not_matter(size):
-    values = torch.tensor([[1.0], [4.0], [2.0]], dtype=torch.float64)
-    weight = torch.ones(3, dtype=torch.float64)
-    expected = (values - values.mean()) / values.std(correction=0)
-    torch.testing.assert_close(Encoding.fit(size * values, [0], weight)(size * values), expected)
-    units = Units.fit(size * values, weight)
-    torch.testing.assert_close(units.remove(size * values), expected)
-    torch.testing.assert_close(units.restore(expected) / size, values)
-
-
-def test_gaps_are_new_where_training_had_none():
-    codes = torch.tensor([[1.0, 0.0], [NAN, 1.0]], dtype=torch.float64)
-    encoding = Encoding.fit(codes, [0, 2], torch.ones(2))
-    gaps = torch.tensor([[NAN, 0.0], [1.0, NAN], [NAN, NAN]], dtype=torch.float64)
-    assert encoding.new_gaps(gaps).tolist() == [0, 1, 1]
-
-
 def test_weights_of_rows_are_repetitions_in_columns_too():
     frame = pd.DataFrame({"town": list("abcccd"), "code": list("uvwxyz")})
     weight = np.array([1.0, 3.0, 1.0, 1.0, 0.0, 0.0])
@@ -231,59 +178,3 @@ def test_small_weights_leave_categories_as_they_are():
     assert plain[0].kind == "category"
     for weight in (1 / 300, 0.3, 1.0, 2.0):
         assert Columns.of(frame, np.full(300, weight)).columns == plain
-
-
-def test_a_saved_encoding_needs_only_its_width():
-    codes = torch.tensor([[1.0, 0.0], [NAN, 1.0]], dtype=torch.float64)
-    encoding = Encoding.fit(codes, [0, 2], torch.ones(2))
-    other = Encoding(len(encoding.complete), encoding.width)
-    other.load_state_dict(encoding.state_dict())
-    torch.testing.assert_close(other(codes), encoding(codes))
-
-
-# ----------------------------------------------------------------------------------- rows
-
-
-def test_repetitions_and_weights_order_and_zeros_make_no_difference():
-    generator = np.random.default_rng(0)
-    codes = generator.integers(0, 3, (30, 2)).astype(float)
-    codes[codes == 2] = NAN
-    target = generator.integers(0, 2, (30, 1)).astype(float)
-    weight = generator.integers(0, 4, 30).astype(float)
-    at = generator.permutation(np.repeat(np.arange(30), weight.astype(int)))
-    for one, two in zip(
-        Rows.of(codes, target, weight), Rows.of(codes[at], target[at], None), strict=True
-    ):
-        np.testing.assert_array_equal(one, two)
-
-
-def test_rows_keep_what_they_stand_for():
-    rows = Rows.of(np.array([[1.0], [0.0], [1.0], [-0.0]]), np.array([[2.0], [3], [2], [3]]), None)
-    np.testing.assert_array_equal(rows.codes, [[0], [1]])
-    np.testing.assert_array_equal(rows.target, [[3], [2]])
-    np.testing.assert_array_equal(rows.weight, [2, 2])
-
-
-def test_no_rows_are_no_rows():
-    rows = Rows.of(np.zeros((2, 3)), np.zeros((2, 1)), np.zeros(2))
-    assert rows.codes.shape == (0, 3)
-    assert rows.weight.shape == (0,)
-
-
-# ---------------------------------------------------------------------------------- units
-
-
-def test_densities_change_with_units_as_they_must():
-    target = torch.tensor([[1.0], [3.0], [8.0]], dtype=torch.float64)
-    units = Units.fit(target, torch.tensor([1.0, 2.0, 1.0], dtype=torch.float64))
-    small = units.remove(target)
-    tensors = torch.rand(3, 3, 4, 1, dtype=torch.float64) + 0.1
-    plains: list[Any] = [GaussianPredictive(*tensors[:, :, 0]), mix(GaussianPredictive(*tensors))]
-    for plain in plains:
-        predictive = units(plain)
-        expected = plain.log_prob(small) - units.scale.log()
-        torch.testing.assert_close(predictive.log_prob(target), expected)
-        torch.testing.assert_close(units.remove(predictive.mean), plain.mean)
-        torch.testing.assert_close(
-            predictive.epistemic_variance, units.scale**2 * plain.epistemic_variance
-        )

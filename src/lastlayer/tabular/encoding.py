@@ -1,4 +1,4 @@
-"""Codes of a table as features of order one, inside the model."""
+"""Codes of a table as standardised network inputs, inside the model."""
 
 from __future__ import annotations
 
@@ -9,23 +9,22 @@ from torch import Tensor, nn
 
 
 class Encoding(nn.Module):
-    """Codes, (*batch, num_columns), to what a network takes, (*batch, width).
+    """Codes, (*batch, num_columns), to standardised network inputs, (*batch, width).
 
-    A number becomes its distance from the mean in standard deviations, zero if it is missing. A
-    category becomes one column for each of its levels, 1 or 0. Where training data had missing
-    values, another column says so. All columns but the numbers' are centred only.
+    A number is standardised, and zero if it is missing. A category becomes one indicator column
+    for each level. A column with missing values in training has one more indicator, of being
+    missing. Indicators are centred but not scaled.
 
-    Make one by `fit`; the sizes are for loading a saved one.
+    Construct one by `fit`; the sizes are for loading a saved one.
 
     Args:
-        num_columns: of the codes.
-        width: how many columns it returns.
+        num_columns: columns of the codes.
+        width: columns of the output.
     """
 
-    complete: Tensor  # 1 for columns that were never missing, (num_columns,)
-
-    source: Tensor  # which code, (width,)
-    level: Tensor  # that makes it 1, (width,); −1 for numbers, −2 for what is missing
+    complete: Tensor  # 1 for columns without missing values in training, (num_columns,)
+    source: Tensor  # the column of the codes, (width,)
+    level: Tensor  # the code that an indicator is of, (width,); −1 for numbers, −2 for missing
     location: Tensor  # (width,)
     scale: Tensor  # (width,)
 
@@ -39,17 +38,17 @@ class Encoding(nn.Module):
 
     @property
     def width(self) -> int:
-        """How many columns it returns."""
+        """Columns of the output."""
         return len(self.source)
 
     @classmethod
     def fit(cls, codes: Tensor, num_levels: Sequence[int], weight: Tensor) -> Encoding:
-        """For the codes of training data.
+        """An encoding with the moments of training data.
 
         Args:
-            codes: (num_rows, num_columns), NaN for what is missing.
-            num_levels: of each column, 0 for numbers.
-            weight: of each row, (num_rows,).
+            codes: (num_rows, num_columns), NaN for missing values.
+            num_levels: number of levels of each column, 0 for numbers.
+            weight: weight of each row, (num_rows,).
         """
         missing = codes.isnan().any(0)
         columns = []
@@ -71,22 +70,23 @@ class Encoding(nn.Module):
         return encoding
 
     def forward(self, codes: Tensor) -> Tensor:
-        """The features, in the dtype of the codes."""
+        """The network inputs, in the dtype of the codes."""
         values = (self._raw(codes) - self.location) / self.scale
         unknown = codes[..., self.source].isnan() & (self.level == -1)
         return values.where(~unknown, 0.0).to(codes.dtype)
 
-    def new_gaps(self, codes: Tensor) -> Tensor:
-        """How many values are missing where none was in training, (*batch,)."""
+    def num_newly_missing(self, codes: Tensor) -> Tensor:
+        """The number of missing values in columns that were complete in training, (*batch,)."""
         return codes.isnan().to(self.complete) @ self.complete
 
     def _raw(self, codes: Tensor) -> Tensor:
-        """Numbers as they are, levels and missing values as 1 or 0, (*batch, width)."""
+        """Numbers as they are, indicators of levels and missing values, (*batch, width)."""
         wide = codes[..., self.source].to(self.location.dtype)
         missing = wide.isnan()
-        # numbers throughout: onnxruntime chooses between no booleans
-        found = torch.where(self.level == -2, missing.to(wide.dtype), (wide == self.level).to(wide))
-        return torch.where(self.level == -1, wide.where(~missing, 0.0), found)
+        # floats throughout: `Where` of onnxruntime takes no booleans
+        equal = (wide == self.level).to(wide)
+        indicators = torch.where(self.level == -2, missing.to(wide.dtype), equal)
+        return torch.where(self.level == -1, wide.where(~missing, 0.0), indicators)
 
     def extra_repr(self) -> str:
         """The width, for printing."""
@@ -94,12 +94,12 @@ class Encoding(nn.Module):
 
 
 def location_and_scale(values: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
-    """Means and standard deviations of columns (T, K) with weights that broadcast, (K,) each.
+    """Weighted mean and standard deviation of columns (T, K), weights broadcast, (K,) each.
 
-    The scale of what does not vary beyond rounding is one.
+    The scale of a column that is constant up to rounding is one.
     """
     largest = values.abs().amax(0)
-    largest = largest.where(largest > 0, 1.0)  # squares of what is very large or small
+    largest = largest.where(largest > 0, 1.0)  # squares neither overflow nor underflow
     values = values / largest
     total = weight.sum(0).clamp(min=torch.finfo(weight.dtype).tiny)
     mean = (weight * values).sum(0) / total

@@ -1,26 +1,22 @@
-"""A model of a table: from codes to predictions in the target's own units."""
+"""A model of a table: from codes to predictions in the units of the target."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.utils import _pytree as pytree
 
 from ..network import Network
 from ..ood import FeatureDensity
+from ..predictive import Predictive
 from .encoding import Encoding, location_and_scale
 
-TOGETHER = 8192  # rows of one output that are predicted at once
-NEVER_SEEN = 1000.0  # nats that make a row unusual if anything does
+NEWLY_MISSING = 1000.0  # nats per value, far above any threshold
 
 
 class Units(nn.Module):
-    """Predictions of y from those of (y − location)/scale; of classes there is nothing to do.
+    """Predictives of y from those of the standardised target, (y − location)/scale.
 
     Args:
         num_outputs: K.
@@ -36,7 +32,7 @@ class Units(nn.Module):
 
     @classmethod
     def fit(cls, target: Tensor, weight: Tensor) -> Units:
-        """Such that targets (T, K) of weights (T,) have mean zero and variance one."""
+        """The units in which targets (T, K) with weights (T,) have mean zero and variance one."""
         units = cls(target.shape[-1]).to(target.device)
         location, scale = location_and_scale(target, weight.unsqueeze(-1))
         units.location.copy_(location)
@@ -44,26 +40,26 @@ class Units(nn.Module):
         return units
 
     def remove(self, target: Tensor) -> Tensor:
-        """Targets as the network sees them."""
+        """Standardised targets."""
         return (target - self.location) / self.scale
 
     def restore(self, target: Tensor) -> Tensor:
-        """Targets as they were."""
+        """Targets in their own units, from standardised ones."""
         return self.location + self.scale * target
 
     def forward(self, predictive: Any) -> Any:
-        """The predictive in the units of the target."""
-        return predictive.affine(self.location, self.scale)
+        """The predictive in the units of the target; of classes, the predictive itself."""
+        return Predictive.check(predictive).affine(self.location, self.scale)
 
 
 class RowDensity(nn.Module):
     """How unusual rows are: how much less likely than the likeliest row, in nats.
 
-    Under a Gaussian of all that describes rows; not its log-density itself, whose level would
-    differ between networks whose features differ in size.
+    Under a Gaussian over network inputs and features. Not the log-density itself, whose level
+    differs between networks with features of different scale.
 
     Args:
-        width: how many numbers describe a row.
+        width: numbers that describe a row.
     """
 
     scale: Tensor  # (width,)
@@ -75,7 +71,7 @@ class RowDensity(nn.Module):
 
     @classmethod
     def fit(cls, rows: Tensor, weight: Tensor) -> RowDensity:
-        """Of rows, (T, width), with weights, (T,)."""
+        """The density of rows, (T, width), with weights, (T,)."""
         density = cls(rows.shape[-1]).to(rows.device)
         density.scale.copy_(Units.fit(rows.double(), weight.double()).scale)
         density.gaussian.update(rows.double() / density.scale, weight=weight)
@@ -92,14 +88,14 @@ class RowDensity(nn.Module):
 
 
 class TableModel(nn.Module):
-    """Codes of rows to predictions, and to how unusual rows are.
+    """Codes of rows to predictives and OOD scores.
 
     Args:
-        encoding: from codes to what the network takes.
-        network: predicts targets of order one.
-        scaling: calibrates them.
-        units: brings them to the target's own units.
-        density: of rows as `described` describes them.
+        encoding: from codes to network inputs.
+        network: predicts standardised targets.
+        scaling: calibrates its predictives.
+        units: maps them to the units of the target.
+        density: of rows as `describe` describes them.
     """
 
     def __init__(
@@ -119,31 +115,15 @@ class TableModel(nn.Module):
         return self.units(self.scaling(self.network(self.encoding(codes))))
 
     def features(self, codes: Tensor) -> Tensor:
-        """What the last layer sees of each row."""
+        """The features of each row, which the last layer takes."""
         return self.network.backbone(self.encoding(codes))
 
     def ood_score(self, codes: Tensor) -> Tensor:
-        """How unusual each row is, (*batch,); very, if a value is missing that never was."""
-        score: Tensor = self.density(described(self.network, self.encoding(codes)))
-        return score + NEVER_SEEN * self.encoding.new_gaps(codes)
+        """How unusual each row is, (*batch,); very, where a complete column has a missing value."""
+        score: Tensor = self.density(describe(self.network, self.encoding(codes)))
+        return score + NEWLY_MISSING * self.encoding.num_newly_missing(codes)
 
 
-def rows_together(model: TableModel) -> int:
-    """How many rows to predict at once; probabilities of many classes take memory."""
-    return max(64, TOGETHER // model.network.head.num_outputs)
-
-
-@torch.no_grad()
-def over_rows(
-    model: TableModel, codes: NDArray[np.float64], function: Callable[[TableModel, Tensor], Any]
-) -> Any:
-    """What a function makes of a model and codes, of some thousand rows at a time, on the CPU."""
-    device = model.units.scale.device
-    parts = torch.from_numpy(codes.copy()).split(rows_together(model))
-    found = [pytree.tree_map(Tensor.cpu, function(model, part.to(device))) for part in parts]
-    return pytree.tree_map(lambda *tensors: torch.cat(tensors), *found)
-
-
-def described(network: Network, inputs: Tensor) -> Tensor:
-    """Encoded columns of rows, and what the last layer sees of them."""
+def describe(network: Network, inputs: Tensor) -> Tensor:
+    """Network inputs of rows and their features, side by side."""
     return torch.cat([inputs, network.backbone(inputs)], -1)

@@ -1,4 +1,4 @@
-"""The rows of a table, each once."""
+"""Distinct rows of a table, with weights."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ from numpy.typing import NDArray
 
 
 class Rows(NamedTuple):
-    """Distinct rows in an order of their own, with weights.
+    """Distinct rows in lexicographic order, with weights.
 
-    A row of weight 2 and the same row twice are one: what is learnt depends neither on how
-    repetitions are written nor on the order of a table, and copies of a row never are on both
-    sides of a split.
+    A row of weight 2 is the same as the row twice: training depends neither on how repetitions
+    are written nor on the order of the table, and no split has copies of a row on both sides.
     """
 
     codes: NDArray[np.float64]  # (num_rows, num_columns)
@@ -27,7 +26,7 @@ class Rows(NamedTuple):
         target: NDArray[np.float64],
         weight: NDArray[np.float64] | None,
     ) -> Rows:
-        """Leave out rows of weight zero, sort the others, and add up the weights of equal ones.
+        """Drop rows of weight zero, sort the others, and sum the weights of equal ones.
 
         Args:
             codes: (num_rows, num_columns).

@@ -10,13 +10,13 @@ LEVEL = 0.9  # of intervals
 
 
 def main() -> None:
-    """Run the command line; what goes wrong is one line on standard error, and an exit code."""
+    """Run the command line; an error is one line on standard error, and an exit code."""
     for name in ("SIGTERM", "SIGHUP"):  # the latter when a terminal closes; not on Windows
         number = getattr(signal, name, None)
-        if number is not None and signal.getsignal(number) != signal.SIG_IGN:  # as of nohup
-            signal.signal(number, signal.default_int_handler)  # tidies up as after Ctrl-C
+        if number is not None and signal.getsignal(number) != signal.SIG_IGN:  # as under nohup
+            signal.signal(number, signal.default_int_handler)  # cleans up as after Ctrl-C
     try:
-        from .app import run
+        from .running import run
     except KeyboardInterrupt:
         print("lastlayer: interrupted", file=sys.stderr)
         sys.exit(130)

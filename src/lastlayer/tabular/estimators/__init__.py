@@ -16,7 +16,6 @@ except ImportError as error:
     ) from error
 
 from .classifier import LastLayerClassifier
-from .folder import load, save
 from .regressor import LastLayerRegressor
 
-__all__ = ["LastLayerClassifier", "LastLayerRegressor", "load", "save"]
+__all__ = ["LastLayerClassifier", "LastLayerRegressor"]

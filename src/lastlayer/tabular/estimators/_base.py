@@ -1,12 +1,12 @@
-"""What regression and classification of tables share."""
+"""The base class of estimators for tables: reading, training and predicting."""
 
 from __future__ import annotations
 
 import itertools
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
-from typing import Any, TypeVar
+from collections.abc import Iterable
+from typing import Any, ClassVar, TypeVar
 
 import narwhals as nw
 import numpy as np
@@ -29,21 +29,24 @@ from ...ood import threshold
 from ...training.crossfitting import CrossFit, crossfit
 from ..columns import Columns
 from ..encoding import Encoding
-from ..model import RowDensity, TableModel, Units, described, over_rows
+from ..model import RowDensity, TableModel, Units, describe
+from ..predictions import Predictions
 from ..rows import Rows
 
 Array = NDArray[Any]
 AnyEstimator = TypeVar("AnyEstimator", bound="LastLayerEstimator")
 
-MOST_TOGETHER = 1024  # rows in a step of training
-FEWEST_STEPS = 64  # of the shortest training
-MOST_EPOCHS = 1024  # of the longest,
-MANY_ROWS = 8192  # of more rows in proportion fewer, so that steps are not more
-ENOUGH_HELD_OUT = 2000  # rows to choose and calibrate by; beyond them no further part is held out
+MAX_BATCH_SIZE = 1024
+MIN_STEPS = 64  # of the shortest training
+MAX_EPOCHS = 1024  # of the longest training,
+MANY_ROWS = 8192  # and proportionally fewer with more rows, so that the number of steps is bounded
+ENOUGH_HELD_OUT = 2000  # rows to choose and calibrate by; once reached, no further fold is held out
 
 
 class LastLayerEstimator(BaseEstimator, ABC):  # type: ignore[misc]
     """A network with a Bayesian last layer for the rows of a table."""
+
+    task: ClassVar[str]  # "regression" or "classification"
 
     # set by fit
     columns_: Columns
@@ -76,11 +79,11 @@ class LastLayerEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         self.device = device
         self.verbose = verbose
 
-    # ------------------------------------------------------------------ what a kind adds
+    # ------------------------------------------------------------------ what a task adds
 
     @abstractmethod
     def _read_target(self, y: Any, *, reset: bool) -> Array:
-        """Targets as numbers, (T, K); with `reset` note what there is to know of them."""
+        """Targets as numbers, (T, K); with `reset`, store their shape or classes."""
 
     @abstractmethod
     def _tensor(self, target: Tensor) -> Tensor:
@@ -89,11 +92,11 @@ class LastLayerEstimator(BaseEstimator, ABC):  # type: ignore[misc]
     @property
     @abstractmethod
     def _num_targets(self) -> int:
-        """How many columns targets have."""
+        """The number of targets, K."""
 
     @abstractmethod
     def _units(self, target: Tensor, weight: Tensor) -> Units:
-        """Of the targets."""
+        """The units of the targets."""
 
     @abstractmethod
     def _head(self, num_features: int, num_data: float) -> Head:
@@ -104,8 +107,10 @@ class LastLayerEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         """A new calibration."""
 
     @abstractmethod
-    def _scores(self, predictive: Any, target: Tensor, weight: Tensor) -> dict[str, float]:
-        """How good predictions are of targets as the head takes them, with weights (T,)."""
+    def _scores(
+        self, predictive: Any, units: Units, target: Tensor, weight: Tensor
+    ) -> dict[str, float]:
+        """Scores of predictions for targets as the head takes them, with weights (T,)."""
 
     # ---------------------------------------------------------------------------- fitting
 
@@ -119,6 +124,12 @@ class LastLayerEstimator(BaseEstimator, ABC):  # type: ignore[misc]
             y: targets, (num_rows,), or for regression (num_rows, num_targets).
             sample_weight: how often each row counts, (num_rows,).
         """
+        self.train(self.read(X, y, sample_weight))
+        return self
+
+    def read(self, X: Any, y: Any, sample_weight: Any = None) -> Rows:  # noqa: N803
+        """Infer columns from a table and read its rows: the first half of `fit`."""
+        self.__dict__.pop("model_", None)  # of an earlier fit, which had other columns
         _check_widths(self.hidden_layers)
         _check_decays(self.weight_decays)
         codes, target, weight = self._read(X, y, sample_weight, reset=True)
@@ -126,11 +137,10 @@ class LastLayerEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         if len(rows.codes) < 2:
             raise ValueError(
                 f"{type(self).__name__} needs two or more different rows of positive weight to "
-                f"learn from, got {len(rows.codes)} (n_samples={len(codes)}, of which one sample "
-                "would not say how far to trust it)"
+                f"estimate uncertainty, got {len(rows.codes)} (n_samples={len(codes)}, of which "
+                "one sample is not enough)"
             )
-        self._train(rows)
-        return self
+        return rows
 
     def _read(
         self,
@@ -170,8 +180,8 @@ class LastLayerEstimator(BaseEstimator, ABC):  # type: ignore[misc]
             self.columns_ = Columns.of(array)
         return self.columns_.codes(array)
 
-    def _train(self, rows: Rows) -> None:
-        """Everything that is learnt."""
+    def train(self, rows: Rows) -> None:
+        """Train on rows of `read`: the second half of `fit`."""
         device = self.device or "cpu"
         codes, target, weight = (torch.from_numpy(part.copy()).to(device) for part in rows)
         self.num_data_ = float(weight.sum())
@@ -183,30 +193,31 @@ class LastLayerEstimator(BaseEstimator, ABC):  # type: ignore[misc]
             self._tensor(units.remove(target).float()),
             (weight / weight.mean()).float(),
         )
-        found = self._crossfit(data)
-        density, held_out = _densities(found, data[0], weight)
+        result = self._crossfit(data)
+        density, held_out = _densities(result, data[0], weight)
         self.ood_threshold_ = threshold(held_out, self.false_alarm_rate)
-        network: Any = found.model
-        self.model_ = TableModel(encoding, network, found.scaling, units, density).double().eval()
-        self.tried_, self.num_epochs_ = found.tried, found.epochs
-        self.weight_decay_ = found.weight_decay
-        predictive, (_, known, share) = found.held_out()
-        predictive = units(found.scaling(predictive.to(torch.float64)))
-        self.held_out_scores_ = self._scores(predictive, known, share.double())
+        network: Any = result.model
+        model = TableModel(encoding, network, result.scaling, units, density).double().eval()
+        self.tried_, self.num_epochs_ = result.tried, result.epochs
+        self.weight_decay_ = result.weight_decay
+        predictive, (_, known, share) = result.held_out()
+        predictive = units(result.scaling(predictive.to(torch.float64)))
+        self.held_out_scores_ = self._scores(predictive, units, known, share.double())
+        self.model_ = model
 
     def _crossfit(self, data: tuple[Tensor, ...]) -> CrossFit:
-        """The network, its calibration, and what was tried."""
+        """The network, its calibration and the settings that were tried, by cross-validation."""
         count, width = data[0].shape
         check_count("num_folds", self.num_folds, 2)
         size: Any = self.batch_size
         if size == "auto":
-            size = math.ceil(count / math.ceil(count / MOST_TOGETHER))  # no small rest
+            size = math.ceil(count / math.ceil(count / MAX_BATCH_SIZE))  # no small last batch
         check_count("batch_size", size)
         longest: Any = self.max_epochs
         if longest == "auto":
-            longest = max(1, min(MOST_EPOCHS, MOST_EPOCHS * MANY_ROWS // count))
+            longest = max(1, min(MAX_EPOCHS, MAX_EPOCHS * MANY_ROWS // count))
         check_count("max_epochs", longest)
-        shortest = min(longest, max(1, FEWEST_STEPS * size // count))
+        shortest = min(longest, max(1, MIN_STEPS * size // count))
         num_folds = min(self.num_folds, count)
 
         def make(train: tuple[Tensor, ...]) -> nn.Module:
@@ -237,7 +248,7 @@ class LastLayerEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         return Network(nn.Sequential(*layers), self._head(sizes[-1], num_data))
 
     def blank_model(self, width: int) -> TableModel:
-        """A model of encoded rows for which nothing is learnt yet, to load a saved one into."""
+        """An untrained model for encoded rows, to load a saved one into."""
         network, scaling = self._network(width, self.num_data_), self._scaling()
         size = width + network.head.num_features
         units, density = Units(self._num_targets), RowDensity(size)
@@ -255,26 +266,21 @@ class LastLayerEstimator(BaseEstimator, ABC):  # type: ignore[misc]
 
     # -------------------------------------------------------------------------- predicting
 
-    def _predictions(self, X: Any) -> Any:  # noqa: N803
-        """The predictive of all rows."""
-        return self._over_rows(X, TableModel.forward)
+    def _predictions(self, X: Any) -> Predictions:  # noqa: N803
+        """The predictions for all rows."""
+        check_is_fitted(self, "model_")
+        return Predictions(self.model_, self._codes(X))
 
     def ood_score(self, X: Any) -> Array:  # noqa: N803
-        """How unusual each row is among those of training, (num_rows,); more is stranger.
+        """How unusual each row is compared with those of training, (num_rows,); more is farther.
 
-        Above `ood_threshold_` lies one in a hundred rows like those of training, or what
+        Above `ood_threshold_` lies one in a hundred rows like those of training, or the share that
         `false_alarm_rate` says.
         """
-        score: Array = self._over_rows(X, TableModel.ood_score).numpy()
-        return score
-
-    def _over_rows(self, X: Any, function: Callable[[TableModel, Tensor], Any]) -> Any:  # noqa: N803
-        """A function of the model and codes for all rows."""
-        check_is_fitted(self)
-        return over_rows(self.model_, self._codes(X), function)
+        return self._predictions(X).ood_score
 
     def _to_tensor(self, array: Array) -> Tensor:
-        """A copy, where the model is."""
+        """A copy on the device of the model."""
         return torch.from_numpy(array.copy()).to(self.model_.units.scale.device)
 
     def __sklearn_tags__(self) -> Any:
@@ -303,20 +309,20 @@ def _check_decays(decays: Any) -> None:
 
 
 @torch.no_grad()
-def _densities(found: CrossFit, inputs: Tensor, weight: Tensor) -> tuple[RowDensity, Tensor]:
-    """The density of all rows, and scores of rows that others, alike but for them, give them."""
+def _densities(result: CrossFit, inputs: Tensor, weight: Tensor) -> tuple[RowDensity, Tensor]:
+    """The density of all rows, and out-of-fold OOD scores."""
 
     def rows(network: Any, inputs: Tensor) -> Tensor:
-        return described(network, inputs).double()
+        return describe(network, inputs).double()
 
     scores = [
         RowDensity.fit(rows(network, fold.train[0]), fold.train[2])(rows(network, fold.held_out[0]))
-        for network, fold in found.folds
+        for network, fold in result.folds
     ]
-    return RowDensity.fit(rows(found.model, inputs), weight), torch.cat(scores)
+    return RowDensity.fit(rows(result.model, inputs), weight), torch.cat(scores)
 
 
 def generator(random_state: Any) -> torch.Generator:
-    """Torch's random numbers from scikit-learn's."""
+    """A generator of torch with a seed from a random state of scikit-learn."""
     seed = int(check_random_state(random_state).randint(2**31 - 1))
     return torch.Generator().manual_seed(seed)

@@ -1,4 +1,4 @@
-"""Classification of tables."""
+"""The classifier for tables."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from torch import Tensor
 from ..._checks import check_choice, check_count
 from ...calibration import TemperatureScaling
 from ...heads import DiscriminativeClassification, GenerativeClassification
-from ...predictive import Predictive
-from ..columns import missing
+from ...predictive import ClassificationPredictive
 from ..model import Units
+from ..values import is_missing
 from ._base import Array, LastLayerEstimator, generator
 
 HEADS = {
@@ -31,13 +31,13 @@ def _generative(estimator: LastLayerClassifier) -> bool:
     if estimator.head == "generative":
         return True
     raise AttributeError(
-        "only head='generative' has an exact update; a discriminative head must be fitted anew"
+        "only head='generative' has an exact update; fit a discriminative head again on all rows"
     )
 
 
-def _check_there(labels: Array) -> None:
-    """Raise for labels that are NaN, None, or the NA of pandas."""
-    count = sum(map(missing, labels.tolist())) if labels.dtype.kind in "Of" else 0
+def _check_no_missing(labels: Array) -> None:
+    """Raise for missing labels: NaN, None, or the NA of pandas."""
+    count = sum(map(is_missing, labels.tolist())) if labels.dtype.kind in "Of" else 0
     if count:
         raise ValueError(
             f"Input y contains NaN: {count} of {len(labels)} labels are missing; leave out those "
@@ -48,39 +48,44 @@ def _check_there(labels: Array) -> None:
 class LastLayerClassifier(ClassifierMixin, LastLayerEstimator):  # type: ignore[misc]
     """Classification with calibrated probabilities, for tables.
 
-    A network with a variational Bayesian last layer. How long to train, how strongly to regularise
-    and how sure to be is found out on parts of the data held out in turns (`lastlayer.crossfit`),
-    so that the defaults suit most tables.
+    A network with a variational Bayesian last layer. Number of epochs, regularisation and the
+    temperature of the probabilities are chosen by cross-validation (`lastlayer.crossfit`), so that
+    the defaults suit most tables.
 
     Args:
         head: "discriminative", a Bayesian softmax, or "generative", a Gaussian density for each
             class, which learns from more rows by `partial_fit`.
-        hidden_layers: widths of the network; () is Bayesian logistic regression.
-        max_epochs: passes over the data in the longest training; "auto" is 1024, or fewer in
-            proportion if there are more than 8192 rows.
-        early_stopping: whether fewer are tried first, and twice as many while that helps.
-        num_folds: in how many parts the data take turns in being held out, until 2000 rows were.
-        batch_size: rows per step; "auto" is all of them, or equal parts of at most 1024.
-        learning_rate: at the start, of SOAP along a cosine.
-        weight_decays: of the hidden layers, over the number of rows; the better one is taken.
-        false_alarm_rate: share of good rows with an `ood_score` above `ood_threshold_`.
-        random_state: seed or generator; an int makes fits the same.
-        device: where to compute, such as "cuda"; by default the processor.
+        hidden_layers: widths of the hidden layers; () is Bayesian logistic regression.
+        max_epochs: maximum number of epochs; "auto" is 1024, or proportionally fewer if there are
+            more than 8192 rows.
+        early_stopping: whether to try few epochs first, and twice as many while that helps.
+        num_folds: folds of the cross-validation, of which as many are held out as it takes to have
+            2000 held-out rows.
+        batch_size: rows per step; "auto" is all of them, or equal batches of at most 1024.
+        learning_rate: initial learning rate of SOAP, with a cosine schedule.
+        weight_decays: candidates for the weight decay of the hidden layers, divided by the number
+            of rows; cross-validation chooses.
+        false_alarm_rate: share of rows like those of training with an `ood_score` above
+            `ood_threshold_`.
+        random_state: seed or generator; an int makes fits reproducible.
+        device: device to compute on, such as "cuda"; by default the CPU.
         verbose: whether to show progress.
 
     Attributes:
         classes_: the labels, sorted.
-        columns_: how the table is read.
+        columns_: kind of each column of the table, and levels of categories.
         model_: the trained `TableModel`, a torch module of codes.
-        num_epochs_: passes over the data that were best.
-        weight_decay_: that was best.
-        tried_: all that was tried, with the NLL of held-out data.
-        held_out_scores_: `nll` and `accuracy` of predictions by models that had not seen the rows;
-            a little too good, because length and calibration are chosen on them.
-        ood_threshold_: `ood_score` above which a row is unusual.
+        num_epochs_: chosen number of epochs.
+        weight_decay_: chosen weight decay.
+        tried_: all settings tried, with the NLL of held-out data.
+        held_out_scores_: `nll` and `accuracy` of out-of-fold predictions; slightly optimistic,
+            because epochs and calibration are chosen on the same data.
+        ood_threshold_: `ood_score` above which a row counts as unusual.
         n_features_in_: number of columns.
-        feature_names_in_: their names, if X was a frame.
+        feature_names_in_: names of the columns, if X was a frame.
     """
+
+    task = "classification"
 
     def __init__(
         self,
@@ -121,23 +126,23 @@ class LastLayerClassifier(ClassifierMixin, LastLayerEstimator):  # type: ignore[
 
     def predict_proba(self, X: Any) -> Array:  # noqa: N803
         """The probability of each class, in the order of `classes_`, (num_rows, num_classes)."""
-        probs: Array = self._over_rows(X, lambda model, codes: model(codes).probs()).numpy()
+        probs: Array = self._predictions(X).map(lambda model, codes: model(codes).probs()).numpy()
         return probs
 
-    def predict_dist(self, X: Any) -> Predictive:  # noqa: N803
-        """The whole predictive distribution, as tensors; classes are numbered as in `classes_`.
+    def predict_dist(self, X: Any) -> ClassificationPredictive:  # noqa: N803
+        """The predictive distribution, as tensors; classes are numbered as in `classes_`.
 
         It has `probs`, `log_prob`, `entropy`, `mutual_information`, `sample` and
         `distribution()`.
         """
-        predictive: Predictive = self._predictions(X)
+        predictive: ClassificationPredictive = self._predictions(X).predictive
         return predictive
 
     def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> Array:  # noqa: N803
         """Draw labels, (num_rows, n_samples), each from its row's probabilities."""
-        check_is_fitted(self)
+        check_is_fitted(self, "model_")
         check_count("n_samples", n_samples)
-        draws = self._predictions(X).sample((n_samples,), generator(random_state))
+        draws = self._predictions(X).predictive.sample((n_samples,), generator(random_state))
         labels: Array = self.classes_[draws.numpy().T]
         return labels
 
@@ -149,21 +154,22 @@ class LastLayerClassifier(ClassifierMixin, LastLayerEstimator):  # type: ignore[
         classes: Any = None,
         sample_weight: Any = None,
     ) -> LastLayerClassifier:
-        """Condition the last layer on more rows, exactly; the rest of the network stays.
+        """Condition the last layer on more rows, exactly; the hidden layers stay.
 
-        In any order and any parts the same rows lead to the same. On a new estimator this is `fit`.
+        The result depends neither on the order of the rows nor on how they are divided over calls.
+        On a new estimator this is `fit`.
 
         Args:
             X: more rows.
-            y: their labels, all of classes that there were in training.
-            classes: ignored but on a new estimator, where all of them must occur in y.
+            y: their labels, all of classes seen in training.
+            classes: ignored except on a new estimator, where all of them must occur in y.
             sample_weight: how often each row counts.
         """
         if not hasattr(self, "model_"):
-            never = set() if classes is None else set(np.unique(classes)) - set(np.unique(y))
-            if never:
+            absent = set() if classes is None else set(np.unique(classes)) - set(np.unique(y))
+            if absent:
                 raise ValueError(
-                    f"classes {sorted(map(str, never))} do not occur in y; the first call trains "
+                    f"classes {sorted(map(str, absent))} do not occur in y; the first call trains "
                     "the network, and needs examples of all of them"
                 )
             fitted: LastLayerClassifier = self.fit(X, y, sample_weight)
@@ -171,26 +177,26 @@ class LastLayerClassifier(ClassifierMixin, LastLayerEstimator):  # type: ignore[
         self._update(X, y, sample_weight)
         return self
 
-    # ------------------------------------------------------------------ what a kind adds
+    # ------------------------------------------------------------------ what a task adds
 
     def _read_target(self, y: Any, *, reset: bool) -> Array:
         check_choice("head", self.head, HEADS)
         labels = column_or_1d(y, warn=True)
-        _check_there(labels)
+        _check_no_missing(labels)
         assert_all_finite(labels, input_name="y")
         check_classification_targets(labels)
         if reset:
             self.classes_ = np.unique(labels)
             if len(self.classes_) < 2:
                 raise ValueError(
-                    f"{type(self).__name__} needs at least two classes to tell apart, got 1 class: "
+                    f"{type(self).__name__} needs at least two classes, got 1 class: "
                     f"{self.classes_.tolist()[0]!r}"
                 )
         numbers = np.searchsorted(self.classes_, labels).clip(max=len(self.classes_) - 1)
         unknown = np.unique(labels[self.classes_[numbers] != labels])
         if len(unknown):
             raise ValueError(
-                f"y has classes that there were not in training: {unknown.tolist()}; fit anew"
+                f"y has classes that were not in training: {unknown.tolist()}; fit again with them"
             )
         return numbers.astype(float)[:, None]
 
@@ -202,7 +208,7 @@ class LastLayerClassifier(ClassifierMixin, LastLayerEstimator):  # type: ignore[
         return target[:, 0].long()
 
     def _units(self, target: Tensor, weight: Tensor) -> Units:
-        return Units(1).to(target.device)  # probabilities have none
+        return Units(1).to(target.device)  # probabilities have no units
 
     def _head(self, num_features: int, num_data: float) -> Any:
         options: Any = {"bias": True} if self.head == "discriminative" else {}
@@ -213,7 +219,9 @@ class LastLayerClassifier(ClassifierMixin, LastLayerEstimator):  # type: ignore[
     def _scaling(self) -> TemperatureScaling:
         return TemperatureScaling()
 
-    def _scores(self, predictive: Any, target: Tensor, weight: Tensor) -> dict[str, float]:
+    def _scores(
+        self, predictive: Any, units: Units, target: Tensor, weight: Tensor
+    ) -> dict[str, float]:
         share = weight / weight.sum()
         right = (predictive.probs().argmax(-1) == target).double()
         nll = -(share * predictive.log_prob(target)).sum()

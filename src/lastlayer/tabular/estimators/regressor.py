@@ -1,4 +1,4 @@
-"""Regression of tables."""
+"""The regressor for tables."""
 
 from __future__ import annotations
 
@@ -14,81 +14,87 @@ from torch import Tensor
 from ..._checks import check_count
 from ...calibration import TailScaling
 from ...heads import Regression
-from ...predictive import GaussianMixturePredictive
+from ...predictive import RegressionPredictive
 from ...priors import Prior
 from ..model import TableModel, Units
+from ..scores import explained_variance
 from ._base import Array, LastLayerEstimator, generator
 
 
 class LastLayerRegressor(RegressorMixin, LastLayerEstimator):  # type: ignore[misc]
     """Regression with calibrated uncertainty, for tables.
 
-    A network with a variational Bayesian last layer. How long to train, how strongly to regularise
-    and how heavy the tails of the errors are is found out on parts of the data held out in turns
-    (`lastlayer.crossfit`), so that the defaults suit most tables.
+    A network with a variational Bayesian last layer. Number of epochs, regularisation and the tails
+    of the errors are chosen by cross-validation (`lastlayer.crossfit`), so that the defaults suit
+    most tables.
 
     Args:
-        hidden_layers: widths of the network; () is Bayesian linear regression.
-        max_epochs: passes over the data in the longest training; "auto" is 1024, or fewer in
-            proportion if there are more than 8192 rows.
-        early_stopping: whether fewer are tried first, and twice as many while that helps.
-        num_folds: in how many parts the data take turns in being held out, until 2000 rows were.
-        batch_size: rows per step; "auto" is all of them, or equal parts of at most 1024.
-        learning_rate: at the start, of SOAP along a cosine.
-        weight_decays: of the hidden layers, over the number of rows; the better one is taken.
-        false_alarm_rate: share of good rows with an `ood_score` above `ood_threshold_`.
-        random_state: seed or generator; an int makes fits the same.
-        device: where to compute, such as "cuda"; by default the processor.
+        hidden_layers: widths of the hidden layers; () is Bayesian linear regression.
+        max_epochs: maximum number of epochs; "auto" is 1024, or proportionally fewer if there are
+            more than 8192 rows.
+        early_stopping: whether to try few epochs first, and twice as many while that helps.
+        num_folds: folds of the cross-validation, of which as many are held out as it takes to have
+            2000 held-out rows.
+        batch_size: rows per step; "auto" is all of them, or equal batches of at most 1024.
+        learning_rate: initial learning rate of SOAP, with a cosine schedule.
+        weight_decays: candidates for the weight decay of the hidden layers, divided by the number
+            of rows; cross-validation chooses.
+        false_alarm_rate: share of rows like those of training with an `ood_score` above
+            `ood_threshold_`.
+        random_state: seed or generator; an int makes fits reproducible.
+        device: device to compute on, such as "cuda"; by default the CPU.
         verbose: whether to show progress.
 
     Attributes:
-        columns_: how the table is read.
+        columns_: kind of each column of the table, and levels of categories.
         model_: the trained `TableModel`, a torch module of codes.
-        num_epochs_: passes over the data that were best.
-        weight_decay_: that was best.
-        tried_: all that was tried, with the NLL of held-out data, whose targets have unit variance.
-        held_out_scores_: `nll`, `rmse`, `r2` and `coverage_0.9` of predictions by models that had
-            not seen the rows, in the units of the target; a little too good, because length and
-            calibration are chosen on them.
-        ood_threshold_: `ood_score` above which a row is unusual.
+        num_epochs_: chosen number of epochs.
+        weight_decay_: chosen weight decay.
+        tried_: all settings tried, with the NLL of held-out data, whose targets have unit variance.
+        held_out_scores_: `nll`, `rmse`, `r2` and `coverage_0.9` of out-of-fold predictions, in the
+            units of the target; slightly optimistic, because epochs and calibration are chosen on
+            the same data.
+        ood_threshold_: `ood_score` above which a row counts as unusual.
         n_features_in_: number of columns.
-        feature_names_in_: their names, if X was a frame.
+        feature_names_in_: names of the columns, if X was a frame.
     """
+
+    task = "regression"
 
     def predict(self, X: Any, return_std: bool = False) -> Any:  # noqa: N803
         """The mean of each target, (num_rows,), and with `return_std` its standard deviation too.
 
         With several targets both are (num_rows, num_targets).
         """
-        predictive = self._predictions(X)
+        predictive = self._predictions(X).predictive
         mean = self._shaped(predictive.mean)
         return (mean, self._shaped(predictive.stddev)) if return_std else mean
 
     def predict_interval(self, X: Any, level: float = 0.9) -> Array:  # noqa: N803
-        """Lower and upper end of central intervals that hold the target with a probability.
+        """Lower and upper end of the central prediction interval of each target.
 
         Returns:
             (num_rows, 2), or (num_rows, num_targets, 2) with several targets.
         """
-        ends = self._predictions(X).interval(level)
+        ends = self._predictions(X).predictive.interval(level)
         return np.stack([self._shaped(end) for end in ends], -1)
 
-    def predict_dist(self, X: Any) -> GaussianMixturePredictive:  # noqa: N803
-        """The whole predictive distribution, in the units of the target, as tensors.
+    def predict_dist(self, X: Any) -> RegressionPredictive:  # noqa: N803
+        """The predictive distribution, in the units of the target, as tensors.
 
         It has `mean`, `stddev`, `epistemic_variance`, `noise_variance`, `interval`, `log_prob`,
         `cdf`, `sample` and `distribution()`; targets are (num_rows, num_targets).
         """
-        predictive: GaussianMixturePredictive = self._predictions(X)
+        predictive: RegressionPredictive = self._predictions(X).predictive
         return predictive
 
     def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> Array:  # noqa: N803
         """Draw targets, (num_rows, n_samples), or (num_rows, num_targets, n_samples).
 
-        In a draw all rows share one last layer, as in a draw of a Gaussian process: rows that are
-        alike err alike. Each row by itself has the distribution of `predict_dist`.
+        In a draw all rows share one last layer, as in a draw of a Gaussian process: errors of
+        similar rows are correlated. Each row by itself has the distribution of `predict_dist`.
         """
-        check_is_fitted(self)
+        check_is_fitted(self, "model_")
         check_count("n_samples", n_samples)
         source = generator(random_state)
         head: Any = self.model_.network.head
@@ -98,12 +104,13 @@ class LastLayerRegressor(RegressorMixin, LastLayerEstimator):  # type: ignore[mi
         def draws(model: TableModel, codes: Tensor) -> Tensor:
             return _draws(model, codes, weights, source)
 
-        return self._shaped(self._over_rows(X, draws))
+        return self._shaped(self._predictions(X).map(draws))
 
     def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> LastLayerRegressor:  # noqa: N803
-        """Condition the last layer on more rows, exactly; the rest of the network stays.
+        """Condition the last layer on more rows, exactly; the hidden layers stay.
 
-        In any order and any parts the same rows lead to the same. On a new estimator this is `fit`.
+        The result depends neither on the order of the rows nor on how they are divided over calls.
+        On a new estimator this is `fit`.
         """
         if not hasattr(self, "model_"):
             fitted: LastLayerRegressor = self.fit(X, y, sample_weight)
@@ -111,7 +118,7 @@ class LastLayerRegressor(RegressorMixin, LastLayerEstimator):  # type: ignore[mi
         self._update(X, y, sample_weight)
         return self
 
-    # ------------------------------------------------------------------ what a kind adds
+    # ------------------------------------------------------------------ what a task adds
 
     def _read_target(self, y: Any, *, reset: bool) -> Array:
         target: Array = check_array(y, dtype=np.float64, ensure_2d=False, input_name="y")
@@ -148,22 +155,23 @@ class LastLayerRegressor(RegressorMixin, LastLayerEstimator):  # type: ignore[mi
     def _scaling(self) -> TailScaling:
         return TailScaling(self._num_targets)
 
-    def _scores(self, predictive: Any, target: Tensor, weight: Tensor) -> dict[str, float]:
-        target = self.model_.units.restore(target)
+    def _scores(
+        self, predictive: Any, units: Units, target: Tensor, weight: Tensor
+    ) -> dict[str, float]:
+        target = units.restore(target)
         share = (weight / weight.sum()).unsqueeze(-1)
         lower, upper = predictive.interval(0.9)
         square = (share * (target - predictive.mean).square()).sum(0)
-        spread = (share * (target - (share * target).sum(0)).square()).sum(0)
         scores = {
             "nll": -(share[:, 0] * predictive.log_prob(target)).sum(),
             "rmse": square.mean().sqrt(),
-            "r2": (1 - square / spread).where(spread > 0, torch.nan).mean(),
+            "r2": explained_variance(predictive.mean, target, weight),
             "coverage_0.9": (share * ((lower <= target) & (target <= upper))).sum(0).mean(),
         }
         return {name: float(value) for name, value in scores.items()}
 
     def _shaped(self, values: Tensor) -> Array:
-        """As NumPy, without the dimension of the targets if there is one."""
+        """As NumPy, without the dimension of targets if y had none."""
         array: Array = values.numpy()
         return array if self.target_shape_ else array[:, 0]
 
@@ -182,7 +190,7 @@ def _draws(model: TableModel, codes: Tensor, weights: Tensor, source: torch.Gene
     functions = torch.einsum("skn,tn->tks", weights, biased)
     noise = torch.randn(functions.shape, generator=source, dtype=functions.dtype).to(functions)
     error = functions - plain.mean.unsqueeze(-1) + plain.noise_variance.sqrt().unsqueeze(-1) * noise
-    # the factor of the variance is drawn for each row, as the components of the mixture are
+    # each row draws its own component of the mixture, which is a factor on its variance
     variances = model.scaling(plain).components.variance  # (num_rows, C, num_targets)
     chosen = torch.randint(variances.shape[1], (len(codes), len(weights)), generator=source)
     chosen, rows = chosen.to(codes.device), torch.arange(len(codes), device=codes.device)

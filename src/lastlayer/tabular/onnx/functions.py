@@ -20,7 +20,7 @@ DOMAIN = "lastlayer"  # of the functions, while a file is made
 
 
 def translations() -> dict[Any, Callable[..., Any]]:
-    """How operations of torch are written where torch itself would not, or not exactly.
+    """Translations of operations that torch translates not at all, or not exactly.
 
     Torch writes numbers as float32 and casts them. Types are for onnxscript: what has none is a
     tensor.
@@ -53,7 +53,7 @@ def translations() -> dict[Any, Callable[..., Any]]:
 
 
 def _call(name: str) -> Callable[..., Any]:
-    """A call of a function of ours, which is inlined afterwards."""
+    """A call of a function of this module, which is inlined afterwards."""
     parameter = onnx.defs.OpSchema.FormalParameter
     schema = onnx.defs.OpSchema(
         name,
@@ -78,7 +78,7 @@ class _Function:
         self.nodes: list[onnx.NodeProto] = []
 
     def __call__(self, operator: str, *inputs: str | float, **attributes: Any) -> str:
-        names = [self._constant(one) if isinstance(one, float) else one for one in inputs]
+        names = [self._constant(x) if isinstance(x, float) else x for x in inputs]
         output = f"v{len(self.nodes)}"
         self.nodes.append(onnx.helper.make_node(operator, names, [output], **attributes))
         return output
@@ -87,7 +87,7 @@ class _Function:
         return self("Constant", value=onnx.numpy_helper.from_array(np.array(number, np.float64)))
 
     def polynomial(self, x: str, coefficients: list[float]) -> str:
-        """By Horner's rule, lowest coefficient first."""
+        """A polynomial by Horner's rule, lowest coefficient first."""
         total = self._constant(coefficients[-1])
         for coefficient in coefficients[-2::-1]:
             total = self("Add", self("Mul", total, x), coefficient)
@@ -101,7 +101,7 @@ class _Function:
 
 
 def _coefficients(function: Callable[..., Any], degree: int) -> list[float]:
-    """Of the polynomial that has a function's values at the Chebyshev points of ±1."""
+    """Coefficients of the polynomial that interpolates a function at the Chebyshev points of ±1."""
     series: Any = chebyshev.chebinterpolate(function, degree)
     coefficients: list[float] = chebyshev.cheb2poly(series).tolist()
     return coefficients

@@ -1,8 +1,8 @@
-"""A page about a trained model of a table: how good it is, how sure, and what it goes by.
+"""An HTML page about a trained model of a table: scores, calibration, importance and effects.
 
     write_report(model, test_rows, "price", "report.html")
 
-The page is one file that needs nothing else: no network, no scripts. It may be sent by mail.
+The page is one self-contained file, without scripts; it may be sent by mail.
 """
 
 try:

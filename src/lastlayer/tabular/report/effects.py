@@ -1,4 +1,4 @@
-"""What a model goes by: effects of columns on its predictions, and how much each one matters."""
+"""Permutation importance of columns, and partial dependence of predictions on them."""
 
 from __future__ import annotations
 
@@ -11,35 +11,36 @@ from torch import Tensor
 
 from ..columns import Column
 from ..encoding import Encoding
-from .reading import Array, Places
+from ..predictions import Array
+from ..reading import Indices
 
-MOST_PLACES = 20  # of a number
-MOST_LEVELS = 8  # of a category
+MAX_GRID = 20  # values of a number
+MAX_LEVELS = 8  # of a category
 
 
 class Effect(NamedTuple):
-    """How predictions change with a column, the others being as they are."""
+    """Partial dependence of predictions on a column."""
 
-    places: Array  # codes of the column, (G,)
+    grid: Array  # codes of the column, (G,)
     average: Array  # over rows, (G, K)
-    low: Array  # one row in ten is below, (G, K)
-    high: Array  # one row in ten is above, (G, K)
+    low: Array  # the 10 % quantile over rows, (G, K)
+    high: Array  # the 90 % quantile over rows, (G, K)
 
 
-def places(column: Column, codes: Array) -> Array:
-    """Values at which to look at the effect of a column, as codes.
+def grid(column: Column, codes: Array) -> Array:
+    """Values at which to evaluate the effect of a column, as codes.
 
-    Those of numbers are at equal shares of the rows, and never go to the extremes if there are many
-    different ones. Those of categories are the most frequent levels, or what is missing, first.
+    Those of numbers are quantiles of the rows, without the extremes if there are many different
+    ones. Those of categories are the most frequent levels first, where missing is a level too.
     """
     if column.kind == "category":
         levels, counts = np.unique(codes, return_counts=True)  # NaN is one of them
-        return levels[np.argsort(-counts, kind="stable")[:MOST_LEVELS]]
+        return levels[np.argsort(-counts, kind="stable")[:MAX_LEVELS]]
     known = np.unique(codes[~np.isnan(codes)])
-    if len(known) <= MOST_PLACES:
+    if len(known) <= MAX_GRID:
         return known
-    shares = np.linspace(0.025, 0.975, MOST_PLACES)
-    return np.unique(np.nanquantile(codes, shares, method="nearest"))
+    masses = np.linspace(0.025, 0.975, MAX_GRID)
+    return np.unique(np.nanquantile(codes, masses, method="nearest"))
 
 
 def partial_dependence(
@@ -50,36 +51,35 @@ def partial_dependence(
     *,
     centred: bool = False,
 ) -> Effect:
-    """Predictions of rows whose column has been set to each of some values.
+    """Predictions for rows whose column is set to each of some values (Friedman, 2001).
 
     Args:
         predict: from codes, (num_rows, num_columns), to predictions, (num_rows, K).
         codes: of rows, (num_rows, num_columns).
-        at: the column.
+        at: index of the column.
         values: codes of the column, (G,).
-        centred: whether the range over rows is that of their curves moved to the same average. What
-            rows have apart from the column, such as their class, then does not widen it.
+        centred: whether quantiles over rows are of curves shifted to the same average, so that
+            differences between rows in other columns do not widen the range.
     """
-    everywhere = np.repeat(codes[None], len(values), 0)  # (G, num_rows, num_columns)
-    everywhere[:, :, at] = values[:, None]
-    found = predict(everywhere.reshape(-1, codes.shape[1]))
-    found = found.reshape(len(values), len(codes), -1)
-    average = found.mean(1)
+    repeated = np.repeat(codes[None], len(values), 0)  # (G, num_rows, num_columns)
+    repeated[:, :, at] = values[:, None]
+    curves = predict(repeated.reshape(-1, codes.shape[1])).reshape(len(values), len(codes), -1)
+    average = curves.mean(1)
     if centred:
-        found = found - found.mean(0) + average.mean(0)
-    low, high = np.quantile(found, [0.1, 0.9], axis=1)
+        curves = curves - curves.mean(0) + average.mean(0)
+    low, high = np.quantile(curves, [0.1, 0.9], axis=1)
     return Effect(values, average, low, high)
 
 
 def shuffling_slope(
     predict: Callable[[Tensor], Tensor], encoding: Encoding, codes: Array, seed: int = 0
 ) -> Array:
-    """How far predictions move when a column is shuffled, to first order, (num_columns,).
+    """Mean change of predictions when a column is shuffled, to first order, (num_columns,).
 
-    All columns together take no longer than a few predictions.
+    All columns together cost as much as a few predictions.
 
     Args:
-        predict: from encoded rows to a number for each, (num_rows,).
+        predict: from encoded rows to one number each, (num_rows,).
         encoding: of the codes.
         codes: of rows, (num_rows, num_columns).
         seed: of the shuffle.
@@ -95,27 +95,29 @@ def shuffling_slope(
 def permutation_importance(
     loss: Callable[[Array], float],
     codes: Array,
-    columns: Places | None = None,
+    columns: Indices | None = None,
     num_shuffles: int = 5,
     seed: int = 0,
 ) -> Array:
-    """By how much the loss rises when a column is shuffled, (num_shuffled,); mean of shuffles.
+    """Mean increase of the loss when a column is shuffled (Breiman, 2001), (num_shuffled,).
 
     Args:
         loss: of codes, (num_rows, num_columns), in the order of the rows.
         codes: of rows, (num_rows, num_columns).
-        columns: which to shuffle, (num_shuffled,); all by default.
-        num_shuffles: of each column.
+        columns: indices of columns to shuffle, (num_shuffled,); all by default.
+        num_shuffles: shuffles of each column.
         seed: of the shuffles.
     """
     generator = np.random.default_rng(seed)
-    orders = [generator.permutation(len(codes)) for _ in range(num_shuffles)]  # same for all
+    orders = [
+        generator.permutation(len(codes)) for _ in range(num_shuffles)
+    ]  # the same for all columns
     before = loss(codes)
     columns = np.arange(codes.shape[1]) if columns is None else columns
-    rises = np.empty((len(columns), num_shuffles))
+    increases = np.empty((len(columns), num_shuffles))
     for place, at in enumerate(columns):
         for shuffle, order in enumerate(orders):
             shuffled = codes.copy()
             shuffled[:, at] = codes[order, at]
-            rises[place, shuffle] = loss(shuffled) - before
-    return np.asarray(rises.mean(1))
+            increases[place, shuffle] = loss(shuffled) - before
+    return np.asarray(increases.mean(1))

@@ -1,4 +1,4 @@
-"""Figures as SVG inside of a page, in the colours of the page."""
+"""Figures as SVG inside a page, in the colours of the page."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ from ...plots._canvas import (
     as_array,
     make_axes,
 )
+from ..predictions import Array
 from .effects import Effect
-from .reading import Array
 
-# Every colour of a figure is a variable of the page, which has one set for light and one for dark.
+# Every colour of a figure is a CSS variable of the page, with values for light and dark themes.
 VARIABLES = {
     BLUE: "blue",
     ORANGE: "orange",
@@ -60,10 +60,10 @@ SERIES = (
 SETTINGS: dict[Any, Any] = {
     "svg.fonttype": "none",
     "svg.hashsalt": "lastlayer",
-    "text.parse_math": False,  # names may hold dollars
+    "text.parse_math": False,  # names may contain dollar signs
     "text.usetex": False,
     "font.family": "sans-serif",
-    "font.sans-serif": ["DejaVu Sans"],  # comes with matplotlib: the same room everywhere
+    "font.sans-serif": ["DejaVu Sans"],  # part of matplotlib: the same layout everywhere
     "font.size": 9,
     "legend.fontsize": 8,
     "axes.linewidth": 0.6,
@@ -81,18 +81,18 @@ Draw = Callable[[Axes], Any]
 
 
 def picture(name: str, description: str, size: tuple[float, float], draw: Draw) -> Markup:
-    """What is drawn on axes, as SVG.
+    """A figure as SVG.
 
     Args:
-        name: no other figure of the page has it.
-        description: for those who do not see it.
+        name: unique in the page.
+        description: alternative text.
         size: in inches.
-        draw: on the axes it is given.
+        draw: draws on the axes it is given.
     """
     with mpl.rc_context(), warnings.catch_warnings():
-        # the browser has the letters that this font has not
+        # the browser has fonts for glyphs that this one lacks
         warnings.filterwarnings("ignore", "Glyph .* missing from", UserWarning)
-        mpl.rcdefaults()  # the user's are for figures of their own
+        mpl.rcdefaults()  # not the user's settings
         mpl.rcParams.update(SETTINGS)
         figure = Figure(figsize=size, layout="constrained")
         draw(figure.subplots())
@@ -102,7 +102,7 @@ def picture(name: str, description: str, size: tuple[float, float], draw: Draw) 
 
 
 def _in_page(svg: str, name: str, description: str) -> Markup:
-    """Without what a page has already, and with names and colours that suit it."""
+    """The SVG without headers, with unique ids and the colours of the page."""
     svg = svg[svg.index("<svg") :]
     for part in ("metadata", "style", "clipPath"):
         svg = re.sub(rf"<{part}\b.*?</{part}>\s*", "", svg, flags=re.DOTALL)
@@ -124,7 +124,7 @@ def _in_page(svg: str, name: str, description: str) -> Markup:
         text = re.sub(r"#[0-9a-f]{6}\b", lambda m: f"var(--{VARIABLES[m[0]]})", text)
         return re.sub(r"(\d\.\d\d)\d+", r"\1", text)  # a hundredth of a point is enough
 
-    # names of the user are between tags, where < and > are written otherwise
+    # text of users is between tags, where < and > are escaped
     return Markup(re.sub(r"<[^>]*>", adapt, svg))
 
 
@@ -135,14 +135,14 @@ def coverage(ax: Axes, curve: CoverageCurve) -> None:
     """Observed coverage by level."""
     calibration_curve(curve, ax=ax)
     _percent(ax.xaxis, ax.yaxis)
-    ax.set(xlabel="promised: level of the interval", ylabel="kept: observed coverage")
+    ax.set(xlabel="level of the interval", ylabel="observed coverage")
     _legend_above(ax)
 
 
 def pit_histogram(ax: Axes, pit: Array) -> None:
-    """Shares of targets in tenths of their predictive distribution."""
+    """Histogram of the probability integral transform."""
     counts, edges = np.histogram(pit, 10, (0, 1))
-    make_axes(ax, "where the target lies in its predicted distribution", "share of rows")
+    make_axes(ax, "predicted probability below the target (PIT)", "share of rows")
     bars: Style = {"align": "edge", "color": BLUE, "alpha": 0.6, "edgecolor": "white", "lw": 0.8}
     ax.bar(edges[:-1], counts / len(pit), 0.1, label="observed", **bars)
     ax.axhline(0.1, color=INK, ls="--", lw=1, label="calibrated")
@@ -156,12 +156,12 @@ def pit_histogram(ax: Axes, pit: Array) -> None:
 
 
 def reliability(ax: Axes, bins: CalibrationBins) -> None:
-    """Accuracy by confidence, with where it would be of calibrated predictions."""
+    """Accuracy by confidence, with the range expected of calibrated predictions."""
     _, weight, confidence, accuracy = (
         as_array(part)[as_array(bins.weight) > 0]
         for part in (bins.edges[1:], bins.weight, bins.confidence, bins.accuracy)
     )
-    make_axes(ax, "probability of the predicted class", "how often it was right")
+    make_axes(ax, "confidence: probability of the predicted class", "accuracy")
     error = 1.96 * np.sqrt(confidence * (1 - confidence) / weight)
     low, high = np.clip([confidence - error, confidence + error], 0, 1)
     ax.vlines(confidence, low, high, color=PALE, lw=9, label="calibrated, 95 % of samples")
@@ -177,11 +177,11 @@ def reliability(ax: Axes, bins: CalibrationBins) -> None:
 
 
 def intervals(ax: Axes, mean: Array, lower: Array, upper: Array, target: Array) -> None:
-    """Targets by predictions, with the interval of each."""
+    """Targets by predictions, with intervals."""
     make_axes(ax, "predicted", "observed")
     inside = (lower <= target) & (target <= upper)
-    gap = np.full_like(mean, np.nan)
-    across, along = np.stack([mean, mean, gap], 1), np.stack([lower, upper, gap], 1)
+    pen_up = np.full_like(mean, np.nan)
+    across, along = np.stack([mean, mean, pen_up], 1), np.stack([lower, upper, pen_up], 1)
     style: Style = {"color": GREY, "lw": 1, "alpha": 0.45}
     ax.plot(across.ravel(), along.ravel(), label="90 % interval", **style)
     ends = [min(lower.min(), target.min()), max(upper.max(), target.max())]
@@ -197,12 +197,12 @@ def intervals(ax: Axes, mean: Array, lower: Array, upper: Array, target: Array) 
 
 
 def confidences(ax: Axes, confidence: Array, correct: Array) -> None:
-    """How sure predictions were that turned out right, and those that turned out wrong."""
-    make_axes(ax, "probability of the predicted class", "rows")
+    """Histograms of the confidence of correct and of wrong predictions."""
+    make_axes(ax, "confidence: probability of the predicted class", "rows")
     edges = np.linspace(0, 1, 21)
     right, wrong = (np.histogram(confidence[correct == at], edges)[0] for at in (1, 0))
     style: Style = {"align": "edge", "edgecolor": "white", "lw": 0.5}
-    ax.bar(edges[:-1], right, 0.05, color=BLUE, alpha=0.75, label="right", **style)
+    ax.bar(edges[:-1], right, 0.05, color=BLUE, alpha=0.75, label="correct", **style)
     ax.bar(edges[:-1], wrong, 0.05, right, color=ORANGE, label="wrong", **style)
     ax.set(xlim=(0, 1))
     _percent(ax.xaxis)
@@ -216,18 +216,18 @@ def confidences(ax: Axes, confidence: Array, correct: Array) -> None:
 def number_effect(
     ax: Axes, effect: Effect, labels: Sequence[str], limits: tuple[float, float], percent: bool
 ) -> None:
-    """Average predictions along a number; labels, if any, are at equal distances."""
+    """Partial dependence on a number; labels, if any, are equally spaced."""
     make_axes(ax, "", "")
     for at, (colour, dashes) in zip(range(effect.average.shape[1]), SERIES, strict=False):
         low, high = effect.low[:, at], effect.high[:, at]
-        ax.fill_between(effect.places, low, high, color=colour, alpha=0.15, lw=0)
+        ax.fill_between(effect.grid, low, high, color=colour, alpha=0.15, lw=0)
         style: Style = {"color": colour, "marker": "o", "ms": 2.5, "mew": 0, "lw": 1.3}
         style |= {"ls": (0, dashes)} if dashes else {}
-        ax.plot(effect.places, effect.average[:, at], **style)
-    whole = bool((effect.places == effect.places.round()).all())
+        ax.plot(effect.grid, effect.average[:, at], **style)
+    whole = bool((effect.grid == effect.grid.round()).all())
     ax.xaxis.set_major_locator(MaxNLocator(4, integer=whole))
     if labels:
-        ax.set_xticks(np.linspace(effect.places[0], effect.places[-1], len(labels)), labels)
+        ax.set_xticks(np.linspace(effect.grid[0], effect.grid[-1], len(labels)), labels)
     ax.set_ylim(limits)
     ax.yaxis.set_major_locator(MaxNLocator(4))
     if percent:
@@ -237,7 +237,7 @@ def number_effect(
 def category_effect(
     ax: Axes, effect: Effect, labels: Sequence[str], limits: tuple[float, float], percent: bool
 ) -> None:
-    """Average predictions at the levels of a category, one above the other."""
+    """Partial dependence on a category, one level above the other."""
     make_axes(ax, "", "")
     count = min(effect.average.shape[1], len(SERIES))
     places = -np.arange(len(labels), dtype=float)
@@ -248,7 +248,7 @@ def category_effect(
     ax.set_yticks(places, labels)
     ax.set_ylim(places[-1] - 0.6, 0.6)
     ax.set_xlim(limits)
-    ax.xaxis.set_major_locator(MaxNLocator(2))  # names of levels leave little room
+    ax.xaxis.set_major_locator(MaxNLocator(2))  # names of levels leave little space
     if percent:
         _percent(ax.xaxis, decimals=None if limits[1] < 0.1 else 0)
 
@@ -259,6 +259,6 @@ def _percent(*axes: Axis, decimals: int | None = 0) -> None:
 
 
 def _legend_above(ax: Axes) -> None:
-    """Clear of the data, and narrow enough for a telephone."""
+    """A legend outside the data, narrow enough for a phone."""
     place: Style = {"loc": "lower left", "bbox_to_anchor": (-0.02, 1), "borderpad": 0.2}
     ax.legend(frameon=False, ncols=2, columnspacing=1.2, markerscale=0.8, **place)

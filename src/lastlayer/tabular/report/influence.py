@@ -1,4 +1,4 @@
-"""The part of a page that says what a model goes by."""
+"""The part of a page with permutation importance and partial dependence."""
 
 from __future__ import annotations
 
@@ -9,43 +9,44 @@ import numpy as np
 from markupsafe import Markup
 from torch import Tensor
 
+from ..predictions import Array
+from ..reading import Indices, Reading, subsample
 from . import figures
 from .effects import (
     Effect,
+    grid,
     partial_dependence,
     permutation_importance,
-    places,
     shuffling_slope,
 )
-from .reading import Array, Places, Reading, some
 from .summary import date, is_calendar, level_name
 from .wording import plain
 
-MOST_ROWS = 500
-MOST_PROBABILITIES = 10_000  # of all rows, unless they are few
-FEWEST_ROWS = 50
-MOST_EFFECTS = 12  # figures
-MOST_SHUFFLED = 100  # columns; each takes its time
-MOST_IMPORTANCES = 25  # listed
-MOST_LETTERS = 20  # beside a figure
+MAX_ROWS = 500
+MAX_PROBABILITIES = 10_000  # of all rows, unless rows are few
+MIN_ROWS = 50
+MAX_EFFECTS = 12  # figures
+MAX_SHUFFLED = 100  # columns; each takes time
+MAX_IMPORTANCES = 25  # listed
+MAX_LETTERS = 20  # beside a figure
 WIDTH, HEIGHT = 3.1, 2.2  # inches
 
 Limits = tuple[float, float]
 
 
 def influence(reading: Reading) -> dict[str, Any]:
-    """Importance of all columns, and figures of the most important ones."""
+    """Importance of columns, and figures of the effects of the most important ones."""
     used = reading.columns.used
     loss, codes = _loss(reading)
     columns = _shuffled(reading, codes)
-    rises = permutation_importance(loss, codes, columns).tolist()
-    importance = dict(zip(columns.tolist(), rises, strict=True))
+    increases = permutation_importance(loss, codes, columns).tolist()
+    importance = dict(zip(columns.tolist(), increases, strict=True))
     order = sorted(importance, key=lambda at: (-importance[at], at))
-    largest = max(*rises, 1e-12)
-    rows = reading.codes[some(np.arange(len(reading.codes)), _most_rows(reading))]
+    largest = max(*increases, 1e-12)
+    rows = reading.codes[subsample(np.arange(len(reading.codes)), _max_rows(reading))]
     effects = {
         at: effect
-        for at in order[:MOST_EFFECTS]
+        for at in order[:MAX_EFFECTS]
         if (effect := _effect(reading, rows, at)) is not None
     }
     limits = _limits(list(effects.values()), bool(reading.classes))
@@ -56,10 +57,10 @@ def influence(reading: Reading) -> dict[str, Any]:
         "importances": [
             {
                 "name": plain(used[at].name),
-                "rise": importance[at],
+                "increase": importance[at],
                 "share": max(0.0, importance[at] / largest),
             }
-            for at in order[:MOST_IMPORTANCES]
+            for at in order[:MAX_IMPORTANCES]
         ],
         "effect_rows": len(rows),
         "effects": [
@@ -82,56 +83,75 @@ def influence(reading: Reading) -> dict[str, Any]:
     }
 
 
-def _most_rows(reading: Reading) -> int:
-    """Fewer if there are many classes, each of which takes time."""
-    return min(MOST_ROWS, max(FEWEST_ROWS, MOST_PROBABILITIES // max(len(reading.classes), 1)))
+def _max_rows(reading: Reading) -> int:
+    """The number of rows to use, fewer if there are many classes."""
+    return min(MAX_ROWS, max(MIN_ROWS, MAX_PROBABILITIES // max(len(reading.classes), 1)))
 
 
 def _loss(reading: Reading) -> tuple[Callable[[Array], float], Array]:
-    """What shuffling a column makes worse, and codes of which rows.
+    """The loss whose increase is the importance, and codes of the rows it is of.
 
-    With targets it is the NLL, and without the mean distance of predictions from those before.
+    With targets it is the NLL, and without them the mean change of predictions.
     """
     labelled = reading.labelled
-    rows = some(labelled if len(labelled) else np.arange(len(reading.codes)), _most_rows(reading))
+    rows = subsample(
+        labelled if len(labelled) else np.arange(len(reading.codes)), _max_rows(reading)
+    )
     codes = reading.codes[rows]
     if len(labelled):
-        target = reading.known(rows)
-        return lambda shuffled: -reading.predict(shuffled).log_prob(target).mean().item(), codes
-    before = reading.averages(codes)
-    return lambda shuffled: float(np.abs(reading.averages(shuffled) - before).mean()), codes
+        target = reading.known_target(rows)
+
+        def nll(shuffled: Array) -> float:
+            log_prob: Tensor = reading.predict(shuffled).predictive.log_prob(target)
+            return -log_prob.mean().item()
+
+        return nll, codes
+    before = _averages(reading, codes)
+    return lambda shuffled: float(np.abs(_averages(reading, shuffled) - before).mean()), codes
 
 
-def _shuffled(reading: Reading, codes: Array) -> Places:
-    """Which columns to shuffle: all, or of many those that move predictions most."""
+def _averages(reading: Reading, codes: Array) -> Array:
+    """Means, or probabilities of classes but the first of two, (num_rows, K)."""
+    predictive = reading.predict(codes).predictive
+    if not reading.classes:
+        return np.asarray(predictive.mean)
+    probs: Array = predictive.probs().numpy()
+    return probs[:, 1:] if len(reading.classes) == 2 else probs
+
+
+def _shuffled(reading: Reading, codes: Array) -> Indices:
+    """Columns to shuffle: all, or of many those that change predictions most."""
     num_used = codes.shape[1]
-    if num_used <= MOST_SHUFFLED:
+    if num_used <= MAX_SHUFFLED:
         return np.arange(num_used)
     model = reading.estimator.model_
 
-    def predicted(inputs: Tensor) -> Tensor:
-        found = model.scaling(model.network(inputs))
-        return found.probs().amax(-1) if reading.classes else found.mean[:, 0]
+    def predict(inputs: Tensor) -> Tensor:
+        predictive = model.scaling(model.network(inputs))
+        output: Tensor = predictive.probs().amax(-1) if reading.classes else predictive.mean[:, 0]
+        return output
 
-    slopes = shuffling_slope(predicted, model.encoding, codes)
-    return np.sort(np.argsort(-slopes, kind="stable")[:MOST_SHUFFLED])
+    slopes = shuffling_slope(predict, model.encoding, codes)
+    return np.sort(np.argsort(-slopes, kind="stable")[:MAX_SHUFFLED])
 
 
 def _effect(reading: Reading, rows: Array, at: int) -> Effect | None:
-    """Of a column; none if no row has a value."""
-    values = places(reading.columns.used[at], rows[:, at])
+    """The effect of a column; None if no row has a value."""
+    values = grid(reading.columns.used[at], rows[:, at])
     if not len(values):
         return None
     centred = bool(reading.classes)
-    effect = partial_dependence(reading.averages, rows, at, values, centred=centred)
+    effect = partial_dependence(
+        lambda codes: _averages(reading, codes), rows, at, values, centred=centred
+    )
     if not centred:
         return effect
-    low, high = np.clip([effect.low, effect.high], 0, 1)  # moved, they need not be probabilities
+    low, high = np.clip([effect.low, effect.high], 0, 1)  # shifted, they need not be probabilities
     return effect._replace(low=low, high=high)
 
 
 def _limits(effects: list[Effect], probabilities: bool) -> Limits:
-    """The same for all effects, so that they can be compared."""
+    """Limits of the axis, the same for all effects so that they can be compared."""
     low = min((float(effect.low.min()) for effect in effects), default=0.0)
     high = max((float(effect.high.max()) for effect in effects), default=1.0)
     if probabilities:
@@ -146,7 +166,7 @@ def _figure(reading: Reading, at: int, effect: Effect, limits: Limits) -> Markup
     about = f"Average {what} by {plain(column.name)}."
     labels: list[str] = []
     if column.kind == "category":
-        labels = [plain(level_name(column, code), MOST_LETTERS) for code in effect.places]
+        labels = [plain(level_name(column, code), MAX_LETTERS) for code in effect.grid]
         height = 0.55 + len(labels) * (0.14 + 0.1 * min(len(figures.SERIES), effect.low.shape[1]))
         size = WIDTH, max(height, 1.2)
         return figures.picture(
@@ -156,7 +176,7 @@ def _figure(reading: Reading, at: int, effect: Effect, limits: Limits) -> Markup
             lambda ax: figures.category_effect(ax, effect, labels, limits, percent),
         )
     if column.kind == "date" and _on_calendar(reading, at):
-        first, last = effect.places[0], effect.places[-1]
+        first, last = effect.grid[0], effect.grid[-1]
         labels = [date(day) for day in np.linspace(first, last, 3 if last - first >= 2 else 1)]
     return figures.picture(
         f"effect-{at}",

@@ -1,4 +1,4 @@
-"""From a trained estimator and rows to a page."""
+"""Writing the page from a trained estimator and rows."""
 
 from __future__ import annotations
 
@@ -10,19 +10,23 @@ from pathlib import Path
 from typing import Any
 
 import jinja2
+import narwhals as nw
+import numpy as np
 import torch
+from sklearn.utils.validation import check_is_fitted
 
 from ... import __version__
 from ..._disk import replacing
+from ..estimators import LastLayerClassifier, LastLayerRegressor
+from ..reading import Reading, read
 from .evaluation import check_finite, evaluate
 from .influence import influence
 from .measures import LEVEL
-from .reading import Reading, read
-from .rows import notable_rows
-from .summary import MOST_COLUMNS, summarise, summarise_target, unknown_columns
+from .notable import notable_rows
+from .summary import MAX_COLUMNS, summarise, summarise_target, unknown_columns
 from .wording import number, percent, plain
 
-# What held-out scores are called, and how they are written.
+# Names of held-out scores, and how to write them.
 SCORES = {
     "nll": ("NLL", number),
     "rmse": ("RMSE", number),
@@ -35,31 +39,49 @@ SCORES = {
 def write_report(
     estimator: Any, frame: Any, target_name: str, path: str | Path, title: str | None = None
 ) -> None:
-    """Write a page about a trained model: one HTML file that needs nothing else.
+    """Write a self-contained HTML page about a trained model.
 
-    It says how good predictions are, whether they are as sure as they should be, which rows are
-    uncertain or unusual, and what the model goes by. Without targets it says what it can.
-    The same model and rows lead to the same page, but for the date.
+    It has scores, calibration, the most uncertain and the most unusual rows, permutation importance
+    and partial dependence; without targets, what can be said without them. The same model and rows
+    give the same page, except for the date.
 
     Args:
         estimator: a trained `LastLayerRegressor` of one target, or a `LastLayerClassifier`.
-        frame: rows that were not used in training, of pandas or polars, with the columns of
-            training and the target.
-        target_name: the column that the model predicts; it may be missing from the frame, or from
-            some rows.
+        frame: held-out rows of pandas, polars or pyarrow, with the columns of training and the
+            target.
+        target_name: the column that the model predicts; the frame, or some rows, may lack it.
         path: of the file, which is replaced in one step.
         title: of the page.
     """
-    reading = read(estimator, frame, target_name)
+    _check(estimator, frame)
+    reading = read(estimator, frame, str(target_name))
     title = f"Predicting {target_name}" if title is None else title
     page = render(describe(reading) | {"title": plain(title, 200)})
     with replacing(Path(path)) as partial:
         partial.write_text(page, encoding="utf-8")
 
 
+def _check(estimator: Any, frame: Any) -> None:
+    """Raise if there can be no page about an estimator and rows."""
+    if not isinstance(estimator, LastLayerClassifier | LastLayerRegressor):
+        raise TypeError(
+            "a report needs a LastLayerRegressor or a LastLayerClassifier, got "
+            f"{type(estimator).__name__}; of a pipeline pass the last step, and a frame that the "
+            "other steps have transformed"
+        )
+    check_is_fitted(estimator, "model_")
+    if np.prod(getattr(estimator, "target_shape_", ())) > 1:
+        raise ValueError(
+            f"a report needs one target, and the model predicts {estimator.target_shape_[0]}; fit "
+            "a model for each"
+        )
+    if not len(nw.from_native(frame, eager_only=True)):
+        raise ValueError("a report needs at least one row, and the table has none")
+
+
 def describe(reading: Reading) -> dict[str, Any]:
-    """All that a page says."""
-    predictive = reading.predict(reading.codes)
+    """The contents of a page."""
+    predictive = reading.predictions.predictive
     check_finite(reading, predictive)
     labelled = reading.labelled
     contents: dict[str, Any] = {
@@ -70,7 +92,7 @@ def describe(reading: Reading) -> dict[str, Any]:
         "num_labelled": len(labelled),
         "level": LEVEL,
         "columns": [summarise_target(reading), *summarise(reading)],
-        "num_columns_left_out": max(0, len(reading.columns.columns) - MOST_COLUMNS),
+        "num_columns_left_out": max(0, len(reading.columns.columns) - MAX_COLUMNS),
         "unknown_columns": unknown_columns(reading),
         "rows": notable_rows(reading, predictive),
         "threshold": reading.estimator.ood_threshold_,
@@ -79,11 +101,11 @@ def describe(reading: Reading) -> dict[str, Any]:
     }
     if len(labelled):
         contents |= evaluate(reading, predictive[labelled.tolist()], labelled)
-    return contents | influence(reading) | _making(reading.estimator)
+    return contents | influence(reading) | _training(reading.estimator)
 
 
 def render(contents: dict[str, Any]) -> str:
-    """The page of its contents; all that is text is escaped."""
+    """The page with its contents; all text is escaped."""
     environment = jinja2.Environment(
         autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
@@ -92,8 +114,8 @@ def render(contents: dict[str, Any]) -> str:
     return environment.from_string(template).render(contents)
 
 
-def _making(estimator: Any) -> dict[str, Any]:
-    """How the model was made."""
+def _training(estimator: Any) -> dict[str, Any]:
+    """How the model was trained."""
     parameters = {
         name: value if isinstance(value, int | float | str | tuple | None) else type(value).__name__
         for name, value in estimator.get_params().items()
@@ -109,7 +131,7 @@ def _making(estimator: Any) -> dict[str, Any]:
         "num_data": estimator.num_data_,
         "num_epochs": estimator.num_epochs_,
         "weight_decay": estimator.weight_decay_,
-        "tried": [one for one in estimator.tried_ if math.isfinite(one["nll"])],
+        "tried": [trial for trial in estimator.tried_ if math.isfinite(trial["nll"])],
         "held_out": held_out,
         "versions": {
             "lastlayer": __version__,

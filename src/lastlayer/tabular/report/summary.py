@@ -1,4 +1,4 @@
-"""What the columns of a table hold, in words."""
+"""Summary statistics of the columns of a table, as text."""
 
 from __future__ import annotations
 
@@ -7,16 +7,18 @@ from typing import Any, NamedTuple
 import narwhals as nw
 import numpy as np
 
-from ..columns import Column, dated, missing
-from .reading import Array, Reading
+from ..columns import Column
+from ..predictions import Array
+from ..reading import Reading
+from ..values import is_missing, with_dates
 from .wording import number, percent, plain
 
-MOST_COLUMNS = 100  # that are listed
-MOST_LEVELS = 4  # that are named
+MAX_COLUMNS = 100  # listed
+MAX_LEVELS = 4  # listed of a category
 
 
 class Summary(NamedTuple):
-    """Of a column."""
+    """Summary statistics of one column."""
 
     name: str
     kind: str
@@ -26,49 +28,49 @@ class Summary(NamedTuple):
 
 
 def summarise(reading: Reading) -> list[Summary]:
-    """Of each column of the model, the used ones first in the order of the table."""
-    new = reading.columns.new_levels(reading.frame)
+    """Summaries of the columns of the model, in the order of training."""
+    new_levels = reading.columns.new_levels(reading.frame)
     used = {column.name: at for at, column in enumerate(reading.columns.used)}
-    found = []
-    for column in reading.columns.columns[:MOST_COLUMNS]:
+    summaries = []
+    for column in reading.columns.columns[:MAX_COLUMNS]:
         if column.name in used:
             codes = reading.codes[:, used[column.name]]
-            note = [column.note] if column.note else []
-            if column.name in new:
-                note.append(f"{column.unseen}: {_listed(new[column.name])}")
+            notes = [column.note] if column.note else []
+            if column.name in new_levels:
+                notes.append(f"{column.unseen}: {_listed(new_levels[column.name])}")
             values = _values(column, codes, reading.frame[column.name])
-            gaps = int(np.isnan(codes).sum())
-            one = Summary(plain(column.name), column.kind, gaps, values, "; ".join(note))
+            missing = int(np.isnan(codes).sum())
+            summary = Summary(plain(column.name), column.kind, missing, values, "; ".join(notes))
         else:
-            one = _ignored(column, reading.frame)
-        found.append(one)
-    return found
+            summary = _ignored(column, reading.frame)
+        summaries.append(summary)
+    return summaries
 
 
 def summarise_target(reading: Reading) -> Summary:
-    """Of the target."""
-    gaps = int(np.isnan(reading.target).sum())
+    """Summary statistics of the target."""
+    missing = int(np.isnan(reading.target).sum())
     note = f"not in training: {_listed(reading.new_classes)}" if reading.new_classes else ""
-    column = Column(reading.target_name, "category", tuple(reading.classes))
+    column = Column(str(reading.target_name), "category", tuple(reading.classes))
     values = _frequent(column, reading.target) if reading.classes else _range(reading.target)
     kind = f"target, {'category' if reading.classes else 'number'}"
-    return Summary(plain(reading.target_name), kind, gaps, values, note)
+    return Summary(plain(reading.target_name), kind, missing, values, note)
 
 
 def unknown_columns(reading: Reading) -> list[str]:
-    """Names in the table that the model has no use for."""
+    """Names of columns in the table that were not in training."""
     known = {reading.target_name, *(column.name for column in reading.columns.columns)}
     return [plain(name) for name in reading.frame.columns if name not in known]
 
 
 def is_calendar(values: nw.Series[Any]) -> bool:
-    """Whether a column of dates holds days of the calendar, not times of day or durations."""
-    kind = dated(values).dtype
+    """Whether a column of dates holds calendar dates, not times of day or durations."""
+    kind = with_dates(values).dtype
     return kind == nw.Date or isinstance(kind, nw.Datetime)
 
 
 def date(days: float) -> str:
-    """A day of the calendar from the days since 1970."""
+    """A calendar date from days since 1970."""
     return str(np.datetime64(0, "D") + np.timedelta64(int(np.floor(days)), "D"))
 
 
@@ -76,8 +78,8 @@ def _ignored(column: Column, frame: nw.DataFrame[Any]) -> Summary:
     if column.name not in frame.columns:
         note = f"{column.note}; not in this table"
         return Summary(plain(column.name), "ignored", 0, "", note)
-    gaps = sum(missing(value) for value in frame[column.name].to_list())
-    return Summary(plain(column.name), "ignored", gaps, "", column.note)
+    missing = sum(is_missing(value) for value in frame[column.name].to_list())
+    return Summary(plain(column.name), "ignored", missing, "", column.note)
 
 
 def _values(column: Column, codes: Array, values: nw.Series[Any]) -> str:
@@ -94,39 +96,39 @@ def _values(column: Column, codes: Array, values: nw.Series[Any]) -> str:
 
 
 def _range(codes: Array) -> str:
-    """From where to where numbers go."""
+    """Minimum, maximum and median of numbers."""
     known = codes[~np.isnan(codes)]
     if not len(known):
         return "none"
     lowest, middle, highest = (number(float(np.quantile(known, at))) for at in (0, 0.5, 1))
     if lowest == highest:
         return f"always {lowest}"
-    return f"{lowest} to {highest}, half below {middle}"
+    return f"{lowest} to {highest}, median {middle}"
 
 
 def _frequent(column: Column, codes: Array) -> str:
-    """The most frequent levels and their shares."""
+    """The most frequent levels and their frequencies."""
     levels, counts = np.unique(codes[~np.isnan(codes)], return_counts=True)
     if not len(levels):
         return "none"
     order = np.argsort(-counts, kind="stable")
     texts = [
         f"{level_name(column, levels[at])}: {percent(counts[at] / counts.sum())}"
-        for at in order[:MOST_LEVELS]
+        for at in order[:MAX_LEVELS]
     ]
-    more = len(order) - MOST_LEVELS
+    more = len(order) - MAX_LEVELS
     return ", ".join([*texts, f"{more} more"] if more > 0 else texts)
 
 
 def level_name(column: Column, code: float) -> str:
-    """Of a category."""
+    """The name of a category level by its code."""
     if np.isnan(code):
         return "(missing)"
     return "(other)" if code < 0 else plain(column.levels[int(code)])
 
 
 def _listed(names: list[str]) -> str:
-    """Some names, and how many more there are."""
-    texts = [plain(name) for name in names[:MOST_LEVELS]]
-    more = len(names) - MOST_LEVELS
+    """The first names, and the number of others."""
+    texts = [plain(name) for name in names[:MAX_LEVELS]]
+    more = len(names) - MAX_LEVELS
     return ", ".join([*texts, f"{more} more"] if more > 0 else texts)

@@ -1,4 +1,4 @@
-"""Numbers and names as people read them."""
+"""Numbers and names as text for readers."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import unicodedata
 
 SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 NOTHING = "–"
-# what cannot be seen: control characters, halves of characters, ends of lines and paragraphs
-UNSEEN = {"Cc", "Cs", "Zl", "Zp"}
+# Unicode categories: control characters, surrogates, line and paragraph separators
+INVISIBLE = {"Cc", "Cs", "Zl", "Zp"}
 
 
 def number(value: float) -> str:
-    """Three significant digits, but whole numbers in full below a million."""
+    """A number with three significant digits; integers below a million in full."""
     if math.isnan(value):
         return NOTHING
     sign = "−" if value < 0 else ""
@@ -36,17 +36,19 @@ def percent(share: float) -> str:
 
 
 def probability(share: float) -> str:
-    """A probability as percent, which is never said to be certain."""
+    """A probability as percent, never rounded to 0 or 100."""
     if share > 0.9995:
         return ">\u00a099.9\u00a0%"
     return "<\u00a00.1\u00a0%" if share < 0.001 else percent(share)
 
 
-def plain(name: object, most: int = 60) -> str:
-    """A name or a value on one line, without what cannot be seen, and with both ends if long."""
-    text = "".join(" " if unicodedata.category(one) in UNSEEN else one for one in str(name))
+def plain(name: object, max_length: int = 60) -> str:
+    """A name on one line, without invisible characters; a long one keeps both ends."""
+    text = "".join(
+        " " if unicodedata.category(letter) in INVISIBLE else letter for letter in str(name)
+    )
     text = " ".join(text.split()) or "(blank)"
-    if len(text) <= most:
+    if len(text) <= max_length:
         return text
-    end = most // 3
-    return f"{text[: most - end - 1].rstrip()}…{text[-end:].lstrip()}"
+    end = max_length // 3
+    return f"{text[: max_length - end - 1].rstrip()}…{text[-end:].lstrip()}"

@@ -1,9 +1,7 @@
-"""ONNX files predict as their estimators do, and say how to make codes of a row."""
+"""ONNX files predict as their estimators do, and say how to encode a row."""
 
 import datetime
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +10,6 @@ import onnx
 import onnxruntime
 import polars as pl
 import pytest
-import torch
-from onnx.reference import ReferenceEvaluator
 from sklearn.exceptions import NotFittedError
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -22,10 +18,11 @@ import lastlayer
 from lastlayer.onnx import export_onnx
 from lastlayer.sklearn import LastLayerClassifier, LastLayerRegressor
 from lastlayer.tabular.estimators.classifier import HEADS
-from lastlayer.tabular.onnx.functions import erfc, ndtri
 from tests.helpers import estimators
 
 QUICK = estimators.QUICK | {"false_alarm_rate": 0.05}  # that of few rows is infinite
+
+
 DAY = datetime.date(2024, 5, 7)
 
 
@@ -131,9 +128,6 @@ def metadata(path: Path) -> dict[str, Any]:
     return {entry.key: json.loads(entry.value) for entry in onnx.load(path).metadata_props}
 
 
-# ------------------------------------------------------------------------------------ files
-
-
 @pytest.mark.slow
 def test_one_file_predicts_as_the_estimator_for_any_number_of_rows(exported):
     estimator, file = exported
@@ -207,21 +201,6 @@ def test_the_last_layer_is_that_of_partial_fit(linear):
     assert (np.abs(actual / before - 1).max(0) > 1e-3).all()
 
 
-def call(function: onnx.FunctionProto, x: torch.Tensor) -> Any:
-    found: Any = ReferenceEvaluator(function).run(None, {"x": x.numpy()}, attributes={})
-    return found[0]
-
-
-def test_functions_that_onnx_lacks_are_those_of_torch():
-    x = torch.cat([torch.linspace(-6, 25, 2001), torch.zeros(1)])
-    np.testing.assert_allclose(call(erfc(), x), torch.erfc(x), rtol=1e-12)
-    p = torch.cat([torch.logspace(-299, -1, 2001), torch.linspace(0.001, 0.999999, 2001)])
-    np.testing.assert_allclose(call(ndtri(), p), torch.special.ndtri(p), rtol=1e-11, atol=1e-11)
-
-
-# ----------------------------------------------------------------------------------- errors
-
-
 def changed(path: Path, name: str) -> onnx.ModelProto:
     """A file in which a number is a little off."""
     file = onnx.load(path)
@@ -235,8 +214,12 @@ def changed(path: Path, name: str) -> onnx.ModelProto:
 @pytest.mark.parametrize("name", ["network.head.mean", "units.scale", "encoding.scale", "location"])
 def test_a_file_that_predicts_otherwise_is_refused(name, priced, tmp_path, monkeypatch):
     estimator, file = priced
-    monkeypatch.setattr("lastlayer.tabular.onnx._translate", lambda *_: changed(file.path, name))
-    with pytest.raises(RuntimeError, match=r"differs by mean [\d.e-]+, variance .* was not"):
+    monkeypatch.setattr(
+        "lastlayer.tabular.onnx.export.translate", lambda *_: changed(file.path, name)
+    )
+    with pytest.raises(
+        RuntimeError, match=r"differ from those of the model by mean [\d.e-]+, variance .* was not"
+    ):
         export_onnx(estimator, tmp_path / "model.onnx")
     assert list(tmp_path.iterdir()) == []
 
@@ -245,11 +228,11 @@ def test_what_was_there_stays_until_there_is_better(priced, tmp_path, monkeypatc
     estimator, file = priced
     path = tmp_path / "model.onnx"
     path.write_text("older")
-    monkeypatch.setattr("lastlayer.tabular.onnx._translate", lambda *_: onnx.ModelProto())
+    monkeypatch.setattr("lastlayer.tabular.onnx.export.translate", lambda *_: onnx.ModelProto())
     with pytest.raises(onnx.checker.ValidationError):
         export_onnx(estimator, path)
     assert path.read_text() == "older"
-    monkeypatch.setattr("lastlayer.tabular.onnx._translate", lambda *_: onnx.load(file.path))
+    monkeypatch.setattr("lastlayer.tabular.onnx.export.translate", lambda *_: onnx.load(file.path))
     assert export_onnx(estimator, path) == (path, file.differences)
     assert path.read_bytes() == file.path.read_bytes()
     assert list(tmp_path.iterdir()) == [path]
@@ -279,14 +262,3 @@ def test_a_folder_that_cannot_be_written_is_named(priced, tmp_path, monkeypatch)
     monkeypatch.setattr("tempfile.mkstemp", forbidden)
     with pytest.raises(PermissionError, match=r"cannot write into .*: Permission denied"):
         export_onnx(priced[0], tmp_path / "model.onnx")
-
-
-@pytest.mark.slow
-def test_a_missing_library_names_the_extra():
-    code = (
-        "import sys; sys.modules['onnxruntime'] = None\n"
-        "try:\n    import lastlayer.onnx\n"
-        "except ImportError as error:\n    print(error)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert "pip install 'lastlayer[onnx]'" in done.stdout

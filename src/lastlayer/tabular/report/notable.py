@@ -1,4 +1,4 @@
-"""Rows that are worth a look: those least certain, and those least like the ones of training."""
+"""Rows to inspect: the most uncertain ones, and the most unusual ones."""
 
 from __future__ import annotations
 
@@ -7,33 +7,34 @@ from typing import Any, NamedTuple
 import narwhals as nw
 import numpy as np
 
+from ..predictions import Array
+from ..reading import Indices, Reading
 from .measures import LEVEL
-from .reading import Array, Places, Reading
 from .wording import number, plain, probability
 
-MOST_ROWS = 10
+MAX_ROWS = 10
 
 
 class Row(NamedTuple):
-    """In words."""
+    """A row of the table, as text."""
 
     predicted: str
-    certainty: str  # an interval, or a probability
-    second: str  # the class that is second likeliest; empty for regression
-    observed: str  # empty if it is not known
+    confidence: str  # an interval, or a probability
+    runner_up: str  # the second most probable class; empty for regression
+    observed: str  # empty if it is missing
     remarks: list[str]
     number: int = 0  # from one
-    label: str = ""  # in the index of pandas; empty if that only counts
-    unusualness: str = ""
+    label: str = ""  # in the index of pandas; empty for a default index
+    ood_score: str = ""
 
 
 class Rows(NamedTuple):
-    """The two tables."""
+    """The most uncertain and the most unusual rows."""
 
     uncertain: list[Row]
     unusual: list[Row]
     num_unusual: int
-    labelled: bool  # whether rows have labels
+    has_index: bool  # whether rows have labels
 
 
 def notable_rows(reading: Reading, predictive: Any) -> Rows:
@@ -43,32 +44,31 @@ def notable_rows(reading: Reading, predictive: Any) -> Rows:
         reading: estimator and rows.
         predictive: of all rows.
     """
-    unusualness = reading.unusualness()
-    above = unusualness > reading.estimator.ood_threshold_
+    ood_score, unusual = reading.predictions.ood_score, reading.unusual
     labels = _labels(reading.frame)
-    words = _classes if reading.classes else _numbers
+    describe = _describe_classes if reading.classes else _describe_numbers
 
     def most(score: Array) -> list[Row]:
-        places = np.argsort(-score, kind="stable")[:MOST_ROWS]
-        rows = words(reading, predictive[places.tolist()], places)
+        indices = np.argsort(-score, kind="stable")[:MAX_ROWS]
+        rows = describe(reading, predictive[indices.tolist()], indices)
         return [
             row._replace(
                 number=int(at) + 1,
                 label=plain(labels[at]) if labels else "",
-                unusualness=number(unusualness[at]),
-                remarks=[*row.remarks, "unusual"] if above[at] else row.remarks,
+                ood_score=number(ood_score[at]),
+                remarks=[*row.remarks, "unusual"] if unusual[at] else row.remarks,
             )
-            for row, at in zip(rows, places, strict=True)
+            for row, at in zip(rows, indices, strict=True)
         ]
 
     spread = predictive.entropy() if reading.classes else predictive.stddev[:, 0]
-    return Rows(most(spread.numpy()), most(unusualness), int(above.sum()), bool(labels))
+    return Rows(most(spread.numpy()), most(ood_score), int(unusual.sum()), bool(labels))
 
 
-def _numbers(reading: Reading, predictive: Any, places: Places) -> list[Row]:
+def _describe_numbers(reading: Reading, predictive: Any, indices: Indices) -> list[Row]:
     ends = [end[:, 0].tolist() for end in (predictive.mean, *predictive.interval(LEVEL))]
     rows = []
-    for observed, mean, low, high in zip(reading.target[places].tolist(), *ends, strict=True):
+    for observed, mean, low, high in zip(reading.target[indices].tolist(), *ends, strict=True):
         known = not np.isnan(observed)
         remarks = ["outside"] if known and not low <= observed <= high else []
         interval = f"{number(low)} to {number(high)}"
@@ -76,10 +76,10 @@ def _numbers(reading: Reading, predictive: Any, places: Places) -> list[Row]:
     return rows
 
 
-def _classes(reading: Reading, predictive: Any, places: Places) -> list[Row]:
+def _describe_classes(reading: Reading, predictive: Any, indices: Indices) -> list[Row]:
     names = [plain(name) for name in reading.classes]
     rows = []
-    for at, probs in zip(reading.target[places].tolist(), predictive.probs().numpy(), strict=True):
+    for at, probs in zip(reading.target[indices].tolist(), predictive.probs().numpy(), strict=True):
         first, second = np.argsort(-probs, kind="stable")[:2]
         observed = "" if np.isnan(at) else "(new class)" if at < 0 else names[int(at)]
         remarks = ["wrong"] if not np.isnan(at) and at != first else []
@@ -89,7 +89,7 @@ def _classes(reading: Reading, predictive: Any, places: Places) -> list[Row]:
 
 
 def _labels(frame: nw.DataFrame[Any]) -> list[Any]:
-    """Of the rows in the index of pandas; none if it only counts from zero."""
+    """Labels of the rows in the index of pandas; none for a default index."""
     index: Any = nw.maybe_get_index(frame)
     labels = [] if index is None else list(index)
     return [] if labels == list(range(len(frame))) else labels

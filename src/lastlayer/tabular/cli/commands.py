@@ -1,0 +1,271 @@
+"""The commands; each imports what it needs, so that help and mistakes are quick."""
+
+from __future__ import annotations
+
+import importlib.resources
+import random
+import sys
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from tqdm import tqdm
+
+from ..._disk import replacing
+from . import LEVEL
+from .arguments import (
+    Delimiter,
+    Head,
+    ModelFolder,
+    Task,
+    check_apart,
+    check_level,
+    check_roles,
+    read_delimiter,
+    read_weights,
+    read_widths,
+)
+
+app = typer.Typer(
+    help="Predictions from tables, with calibrated uncertainty.",
+    epilog="Start with: **lastlayer demo**, or **lastlayer fit train.csv --target price**.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="markdown",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+console = Console(stderr=True, highlight=False)  # standard output is for results
+output = Console(highlight=False)
+
+ROW_LABELS = ("", "Unnamed: 0")  # how pandas writes the name of an unnamed index, and reads it
+
+
+@app.command()
+def fit(
+    train: Annotated[Path, typer.Argument(help="CSV or Parquet file with a header.")],
+    target: Annotated[str, typer.Option(help="Column to predict.")],
+    model: Annotated[Path, typer.Option(help="Folder to write.")] = Path("model"),
+    task: Annotated[
+        Task, typer.Option(help="What to predict; inferred from the target by default.")
+    ] = Task.auto,
+    head: Annotated[
+        Head, typer.Option(help="Last layer for classification.")
+    ] = Head.discriminative,
+    ignore: Annotated[
+        list[str] | None, typer.Option(help="Column not to learn from; may be repeated.")
+    ] = None,
+    weight: Annotated[
+        str | None, typer.Option(help="Column that says how often a row counts.")
+    ] = None,
+    hidden_layers: Annotated[
+        str, typer.Option(help="Widths of the hidden layers, separated by commas.")
+    ] = "50,50",
+    max_epochs: Annotated[
+        int | None,
+        typer.Option(min=1, help="Maximum number of epochs. [default: 1024, fewer for many rows]"),
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Random seed.")] = 0,
+    delimiter: Delimiter = None,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Show only errors.")] = False,
+) -> None:
+    """Train a model on a table.
+
+    The kind of each column is inferred and shown: number, date, category; missing values are fine.
+    Number of epochs, regularisation and calibration are chosen by cross-validation.
+    """
+    from ..estimators import LastLayerClassifier, LastLayerRegressor
+    from ..files.folder import check_folder, save
+    from ..files.tables import TableFile
+    from .display import columns_table, held_out_lines
+    from .target import infer_task, kind_of, split_target
+
+    console.quiet = quiet
+    roles = check_roles(target, ignore or [], weight)
+    check_folder(model)
+    file = TableFile(train, read_delimiter(delimiter))
+    file.require(roles)
+    table = file.read()
+    started = time.monotonic()
+    chosen, why = task.value, "by --task"
+    if task is Task.auto:
+        chosen, why = infer_task(table[target])
+    labels = [name for name in table.column_names[:1] if name in ROW_LABELS and name not in roles]
+    inputs = table.drop_columns([*(ignore or []), *labels])
+    rows, known, num_dropped = split_target(inputs, target, chosen)
+    counts = None
+    if weight:
+        counts, rows = read_weights(rows[weight], weight), rows.drop_columns([weight])
+    options: dict[str, Any] = {
+        "hidden_layers": read_widths(hidden_layers),
+        "max_epochs": max_epochs or "auto",
+        "random_state": seed,
+        "verbose": not quiet and sys.stderr.isatty(),
+    }
+    console.print(f"{_bold(train)}: {table.num_rows:,} rows, {table.num_columns} columns")
+    console.print(f"{chosen} of {_bold(target)}: {why}")
+    if chosen == "regression" and head is not Head.discriminative:
+        console.print(f"--head {head.value} is for classification, and has no effect here")
+    if labels:
+        console.print("the first column has no name: it is taken for row labels and ignored")
+    if num_dropped:
+        count = "1 row" if num_dropped == 1 else f"{num_dropped:,} rows"
+        finite = "a finite " if chosen == "regression" else ""
+        console.print(f"dropped {count} without {finite}{_bold(target)}")
+    estimator: Any = (
+        LastLayerRegressor(**options)
+        if chosen == "regression"
+        else LastLayerClassifier(head.value, **options)
+    )
+    distinct = estimator.read(rows, known, counts)
+    console.print(columns_table(estimator.columns_, rows))
+    estimator.train(distinct)
+    about = {
+        "target": target,
+        "target_kind": kind_of(table[target]) if chosen == "classification" else "number",
+        "file": train.name,
+        "rows": rows.num_rows,
+        "weight": weight,
+    }
+    save(estimator, model, about)
+    for line in held_out_lines(estimator, target):
+        console.print(line)
+    console.print(f"{_bold(model)} written in {time.monotonic() - started:.0f} s")
+
+
+@app.command()
+def predict(
+    model: ModelFolder,
+    table: Annotated[Path, typer.Argument(help="CSV or Parquet file with the model's columns.")],
+    to: Annotated[
+        Path, typer.Option("--output", "-o", help="CSV or Parquet file to write.")
+    ] = Path("predictions.csv"),
+    level: Annotated[float, typer.Option(help="Probability of the intervals.")] = LEVEL,
+    with_inputs: Annotated[
+        bool, typer.Option("--with-inputs", help="Write the columns of the table too.")
+    ] = False,
+    delimiter: Delimiter = None,
+) -> None:
+    """Predict each row of a table of any size.
+
+    Numbers get a mean, a standard deviation and an interval; classes get probabilities. A high
+    ood_score means an out-of-distribution row; `unusual` means above the threshold.
+    """
+    from ..files.tables import TableFile
+    from ..files.writing import Writer, side_by_side
+    from .display import warning_lines
+    from .saved import SavedModel
+
+    check_level(level)
+    saved, file = SavedModel(model), TableFile(table, read_delimiter(delimiter))
+    check_apart(table, to)
+    rows = unusual = 0
+    with replacing(to) as partial, tqdm(unit=" rows", unit_scale=True, disable=None) as bar:
+        writer = Writer(partial, to)
+        for part in saved.parts(file):
+            predictions = saved.predictions(part, level)
+            rows += part.num_rows
+            unusual += sum(predictions["unusual"].to_pylist())
+            writer.write(side_by_side(part, predictions) if with_inputs else predictions)
+            bar.update(part.num_rows)
+        writer.close()
+    for line in warning_lines(saved):
+        console.print(line)
+    console.print(f"{_bold(to)}: {rows:,} rows, {unusual:,} of them unusual")
+
+
+@app.command()
+def evaluate(
+    model: ModelFolder,
+    table: Annotated[Path, typer.Argument(help="CSV or Parquet file with the target.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    delimiter: Delimiter = None,
+) -> None:
+    """Score predictions on held-out data: rows that were not trained on."""
+    from ..files.codec import dumps
+    from ..files.tables import TableFile
+    from .display import scores_table, warning_lines
+    from .saved import SavedModel
+
+    saved = SavedModel(model)
+    scores = saved.evaluate(TableFile(table, read_delimiter(delimiter)))
+    if as_json:
+        print(dumps(scores, portable=True))
+        return
+    output.print(scores_table(scores))
+    for line in warning_lines(saved):
+        console.print(line)
+
+
+@app.command()
+def report(
+    model: ModelFolder,
+    table: Annotated[Path, typer.Argument(help="CSV or Parquet file, best with the target.")],
+    to: Annotated[Path, typer.Option("--output", "-o", help="HTML page to write.")] = Path(
+        "report.html"
+    ),
+    delimiter: Delimiter = None,
+) -> None:
+    """Write a page about a model: scores, calibration, unusual rows, effects of columns."""
+    from ..files.tables import TableFile
+    from ..report import write_report
+    from .saved import SavedModel
+
+    saved, file = SavedModel(model), TableFile(table, read_delimiter(delimiter))
+    check_apart(table, to)
+    write_report(saved.estimator, saved.whole(file), saved.target, to)
+    console.print(f"{_bold(to)} written; open it in a browser")
+
+
+@app.command()
+def export(
+    model: ModelFolder,
+    onnx: Annotated[bool, typer.Option("--onnx", help="As ONNX, the only format so far.")] = False,
+    to: Annotated[Path, typer.Option("--output", "-o", help="File to write.")] = Path("model.onnx"),
+) -> None:
+    """Write a model for serving without Python, and check that its predictions are the same."""
+    if not onnx:
+        raise typer.BadParameter("name the format: --onnx")
+    from ..onnx import export_onnx
+    from .saved import SavedModel
+
+    differences = export_onnx(SavedModel(model).estimator, to).differences
+    console.print(f"{_bold(to)} written; largest differences of its outputs from torch's:")
+    for name, value in differences.items():
+        console.print(f"  {name}  {value:.1e}")
+
+
+@app.command()
+def demo(
+    folder: Annotated[Path, typer.Option(help="Folder to write.")] = Path("demo-output"),
+) -> None:
+    """Train on three quarters of a table of penguins, evaluate on the rest, write a report."""
+    source = importlib.resources.files(__package__) / "penguins.csv"
+    header, *rows = source.read_text().splitlines(keepends=True)
+    random.Random(0).shuffle(rows)  # the table is sorted by species
+    train, test = folder / "train.csv", folder / "test.csv"
+    parts = {train: rows[len(rows) // 4 :], test: rows[: len(rows) // 4]}
+    for path, part in parts.items():
+        text = "".join([header, *part])
+        if path.exists() and path.read_bytes() != text.encode():
+            raise FileExistsError(f"{path} already exists; choose another folder by --folder")
+        with replacing(path) as partial:
+            partial.write_text(text)
+    model, page = folder / "model", folder / "report.html"
+    _show_command(f"lastlayer fit {train} --target body_mass_g --model {model}")
+    fit(train, "body_mass_g", model)
+    _show_command(f"lastlayer evaluate {model} {test}")
+    evaluate(model, test)
+    _show_command(f"lastlayer report {model} {test} --output {page}")
+    report(model, test, page)
+
+
+def _show_command(command: str) -> None:
+    console.print(f"\n[dim]$ {escape(command)}[/dim]", soft_wrap=True)
+
+
+def _bold(name: str | Path) -> str:
+    """A name in bold, its brackets as they are."""
+    return f"[bold]{escape(str(name))}[/bold]"

@@ -1,0 +1,118 @@
+"""Tables and lines that the commands show."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from rich.markup import escape
+from rich.table import Table
+
+from ..columns import Column, Columns
+
+if TYPE_CHECKING:
+    from .saved import SavedModel
+
+MAX_COLUMNS = 40  # listed
+MAX_LEVELS = 4  # listed of a category
+SCORES = {
+    "rows": "rows",
+    "rmse": "root mean squared error (RMSE)",
+    "r2": "variance explained (R²)",
+    "nll": "negative log-likelihood (NLL), nats per row",
+    "crps": "continuous ranked probability score (CRPS)",
+    "coverage_0.9": "coverage of 90% intervals",
+    "width_0.9": "mean width of 90% intervals",
+    "accuracy": "accuracy",
+    "brier": "Brier score",
+    "ece": "expected calibration error (ECE)",
+    "adaptive_ece": "ECE with bins of equal size",
+    "unusual": "unusual rows (OOD score above the threshold)",
+}
+SHARES = ("coverage_0.9", "unusual", "accuracy")
+
+
+def columns_table(columns: Columns, rows: pa.Table) -> Table:
+    """The kind of each column, with missing values and values."""
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    for name in ("column", "kind", "missing", "values"):
+        table.add_column(name, justify="right" if name == "missing" else "left")
+    for column in columns.columns[:MAX_COLUMNS]:
+        missing = pc.sum(pc.is_null(rows[column.name], nan_is_null=True)).as_py()
+        table.add_row(
+            escape(column.name),
+            column.kind,
+            f"{missing:,}" if missing else "",
+            escape(_values(column, rows[column.name])),
+        )
+    others = Counter(column.kind for column in columns.columns[MAX_COLUMNS:])
+    if others:
+        kinds = ", ".join(f"{count:,} {kind}" for kind, count in others.most_common())
+        table.add_row(f"and {others.total():,} more", kinds)
+    return table
+
+
+def _values(column: Column, values: Any) -> str:
+    """What a column holds, in a few words."""
+    if column.note:
+        return column.note
+    if column.kind == "category":
+        more = ", …" if len(column.levels) > MAX_LEVELS else ""
+        return ", ".join(column.levels[:MAX_LEVELS]) + more
+    try:
+        ends = pc.min_max(values).as_py().values()
+    except pa.ArrowNotImplementedError:  # durations
+        return ""
+    texts = [f"{end:g}" if isinstance(end, float) else str(end) for end in ends]
+    return " to ".join(text.removesuffix(" 00:00:00") for text in texts)
+
+
+def held_out_lines(estimator: Any, target: str) -> list[str]:
+    """Scores of out-of-fold predictions, and whether unusual rows can be told."""
+    scores = estimator.held_out_scores_
+    if estimator.task == "regression":
+        line = (
+            f"cross-validation: RMSE {scores['rmse']:.3g}, R² {scores['r2']:.2f}; 90% intervals "
+            f"cover {scores['coverage_0.9']:.0%} of {escape(target)}"
+        )
+    else:
+        line = f"cross-validation: accuracy {scores['accuracy']:.1%}, NLL {scores['nll']:.3g}"
+    if math.isfinite(estimator.ood_threshold_):
+        return [line]
+    few = math.ceil(1 / estimator.false_alarm_rate)
+    return [line, f"fewer than {few} different rows: no new row will be marked as unusual"]
+
+
+def scores_table(scores: dict[str, float]) -> Table:
+    """Scores of predictions, with their names."""
+    table = Table(box=None, padding=(0, 2, 0, 0), show_header=False)
+    table.add_column()
+    table.add_column(justify="right")
+    for name, label in SCORES.items():
+        if name in scores:
+            value = scores[name]
+            text = f"{value:,.0f}" if name == "rows" else f"{value:.4g}"
+            table.add_row(label, f"{value:.1%}" if name in SHARES else text)
+    return table
+
+
+def warning_lines(model: SavedModel) -> list[str]:
+    """Warnings of missing values and category levels that were not in training."""
+    lines = []
+    if model.num_newly_missing:
+        text = (
+            "rows with missing values in columns that were complete in training: "
+            f"{model.num_newly_missing:,}"
+        )
+        marked = math.isfinite(model.estimator.ood_threshold_)
+        then = "they count as unusual, and" if marked else "they"
+        lines.append(f"[yellow]{text}; {then} are predicted without these values[/yellow]")
+    columns = {column.name: column for column in model.estimator.columns_.used}
+    for name, levels in model.new_levels.items():
+        some = ", ".join(sorted(levels)[:5]) + (", …" if len(levels) > 5 else "")
+        text = f"{name} has levels that were {columns[name].unseen}: {some}"
+        lines.append(f"[yellow]{escape(text)}; their rows are predicted without it[/yellow]")
+    return lines

@@ -1,0 +1,133 @@
+"""A saved model and tables in files: predictions and scores."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import torch
+
+from ...metrics import ClassificationMetrics, RegressionMetrics
+from ..files.folder import open_folder
+from ..files.tables import FileError, TableFile, listed
+from ..predictions import max_rows
+from ..reading import Reading, read
+from ..scores import ExplainedVariance
+from ..values import natural_order
+from . import LEVEL
+from .target import with_labels
+
+
+class SavedModel:
+    """A model folder, for tables with its columns.
+
+    Args:
+        folder: that `lastlayer fit` wrote.
+
+    Attributes:
+        new_levels: levels met so far that have no code of their own, by column.
+        num_newly_missing: rows met so far with a missing value in a column without any in training.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.estimator, self.about = open_folder(folder)
+        self.task: str = self.estimator.task
+        self.new_levels: dict[str, set[str]] = {}
+        self.num_newly_missing = 0
+
+    @property
+    def target(self) -> str:
+        """The column that is predicted."""
+        if "target" not in self.about:
+            raise FileError(
+                f"{self.folder} was not written by `lastlayer fit`, and does not name the target "
+                "column; write it by `lastlayer fit`"
+            )
+        return str(self.about["target"])
+
+    def parts(self, file: TableFile, *, with_target: bool = False) -> Iterator[pa.Table]:
+        """The rows of a file, some at a time, with columns of the kinds they had in training."""
+        kinds = {column.name: column.kind for column in self.estimator.columns_.used}
+        absent = [name for name in kinds if name not in file.columns]
+        if absent:
+            raise FileError(
+                f"{file.path} lacks {listed(absent)}, which the model needs; it has "
+                f"{listed(file.columns)}"
+            )
+        if with_target:
+            kinds[self.target] = self.about.get("target_kind", "text")
+        size = max_rows(self.estimator.model_)
+        for part in file.parts(kinds):
+            for start in range(0, part.num_rows, size):
+                rows = part.slice(start, size)
+                yield with_labels(rows, self.target, self.task) if with_target else rows
+
+    def whole(self, file: TableFile) -> pa.Table:
+        """All rows of a file, with targets if it has them."""
+        return pa.concat_tables(self.parts(file, with_target=self.target in file.columns))
+
+    def predictions(self, table: pa.Table, level: float) -> pa.Table:
+        """Predictions for the rows of a table, as columns to write."""
+        reading = self._read(table, None)
+        predictive = reading.predictions.predictive
+        columns = {}
+        if reading.classes:
+            probs = predictive.probs().numpy()
+            columns["prediction"] = self.estimator.classes_[probs.argmax(-1)]
+            for at in natural_order(reading.classes):
+                columns[f"probability_{reading.classes[at]}"] = probs[:, at]
+        else:
+            ends = dict(zip(("lower", "upper"), predictive.interval(level), strict=True))
+            moments = {"mean": predictive.mean, "stddev": predictive.stddev}
+            columns |= {name: value[:, 0].numpy() for name, value in (moments | ends).items()}
+        scores = {"ood_score": reading.predictions.ood_score, "unusual": reading.unusual}
+        return pa.table(columns | scores)
+
+    def evaluate(self, file: TableFile) -> dict[str, float]:
+        """Scores of predictions for a file with targets."""
+        classes = self.task == "classification"
+        metrics: Any = ClassificationMetrics() if classes else RegressionMetrics((LEVEL,))
+        explained = ExplainedVariance()
+        rows = unusual = 0
+        file.require([self.target])
+        for part in self.parts(file, with_target=True):
+            labelled = part.filter(pc.is_valid(part[self.target]))
+            if not labelled.num_rows:
+                continue
+            reading = self._read(labelled, self.target)
+            target, predictive = self._known_target(reading), reading.predictions.predictive
+            metrics.update(predictive, target)
+            if not classes:
+                explained.update(predictive.mean, target)
+            unusual += int(reading.unusual.sum())
+            rows += labelled.num_rows
+        if not rows:
+            raise FileError(f"no row of {file.path} has a value of {self.target!r}")
+        scores = {name: float(value) for name, value in metrics.compute().items()}
+        if not classes:
+            scores["r2"] = explained.compute()
+        return {"rows": rows, **scores, "unusual": unusual / rows}
+
+    def _read(self, table: pa.Table, target: str | None) -> Reading:
+        """Read rows of a table, and count what was not in training."""
+        reading = read(self.estimator, table, target)
+        encoding = self.estimator.model_.encoding
+        newly_missing = encoding.num_newly_missing(torch.from_numpy(reading.codes))
+        self.num_newly_missing += int((newly_missing > 0).sum())
+        if (reading.codes == -1).any():  # levels without a code, or numbers
+            for name, levels in reading.columns.new_levels(table).items():
+                self.new_levels.setdefault(name, set()).update(levels)
+        return reading
+
+    def _known_target(self, reading: Reading) -> torch.Tensor:
+        """Targets of rows that all have one."""
+        if reading.new_classes:
+            raise FileError(
+                f"{self.target!r} has classes that were not in training: "
+                f"{listed(reading.new_classes)}; leave out those rows"
+            )
+        return reading.known_target(reading.labelled)

@@ -1,0 +1,127 @@
+"""Cross-validation, OOD thresholds and frames."""
+
+import math
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+import torch
+from sklearn.exceptions import NotFittedError
+
+from lastlayer.sklearn import LastLayerRegressor
+from tests.helpers.estimators import QUICK, QUICKEST
+from tests.helpers.prices import table
+
+
+@pytest.mark.slow
+def test_early_stopping_tries_numbers_of_epochs_and_takes_the_best(regression):
+    quick = QUICK | {"early_stopping": True, "max_epochs": 128}
+    model = LastLayerRegressor(**quick).fit(*regression)
+    tried = [one["epochs"] for one in model.tried_]
+    assert tried == [64, 128][: len(tried)]
+    best = min(model.tried_, key=lambda one: one["nll"])
+    assert (best["epochs"], best["weight_decay"]) == (model.num_epochs_, model.weight_decay_)
+    scale = model.model_.units.scale.log().item()
+    assert model.held_out_scores_["nll"] == pytest.approx(best["nll"] + scale, rel=1e-4)
+    assert model.num_epochs_ in tried
+
+
+@pytest.mark.parametrize(("many", "epochs"), [(100, 12), (50, 6), (1, 1)])
+def test_training_of_many_rows_is_no_longer(regression, monkeypatch, many, epochs):
+    monkeypatch.setattr("lastlayer.tabular.estimators._base.MAX_EPOCHS", 12)
+    monkeypatch.setattr("lastlayer.tabular.estimators._base.MANY_ROWS", many)
+    X, y = regression
+    model = LastLayerRegressor(**QUICK | {"max_epochs": "auto"}).fit(X[:100], y[:100])
+    assert model.num_epochs_ == epochs
+
+
+@pytest.mark.parametrize(("enough", "held_out"), [(30, 50), (60, 75), (1000, 100)])
+def test_folds_are_held_out_until_there_are_enough_rows(regression, monkeypatch, enough, held_out):
+    X, y = regression
+    monkeypatch.setattr("lastlayer.tabular.estimators._base.ENOUGH_HELD_OUT", enough)
+    seen: list[int] = []
+
+    def threshold(scores: torch.Tensor, rate: float) -> float:
+        seen.append(len(scores))
+        return 0.0
+
+    monkeypatch.setattr("lastlayer.tabular.estimators._base.threshold", threshold)
+    LastLayerRegressor(**QUICKEST | {"num_folds": 4}).fit(X[:100], y[:100])
+    assert seen == [held_out]
+
+
+def test_rows_far_from_training_are_unusual(regressor, classifier, regression, classification):
+    for model, X in ((regressor, regression[0]), (classifier, classification[0])):
+        usual, unusual = model.ood_score(X), model.ood_score(X + 10)
+        assert (unusual > model.ood_threshold_).all()
+        assert np.mean(usual > model.ood_threshold_) < 0.03
+
+
+def test_the_threshold_lets_through_what_it_says():
+    generator = np.random.default_rng(0)
+    X = generator.standard_normal((400, 4))
+    model = LastLayerRegressor(**QUICK | {"false_alarm_rate": 0.1}).fit(X, X[:, 0])
+    flagged = np.mean(model.ood_score(generator.standard_normal((4000, 4))) > model.ood_threshold_)
+    assert abs(flagged - 0.1) < 4 * math.sqrt(0.09 / 400)
+
+
+def test_a_newly_missing_value_is_unusual(regressor, regression):
+    rows = regression[0][:3].copy()
+    rows[1, 0] = np.nan
+    unusual = regressor.ood_score(rows) - regressor.ood_score(regression[0][:3])
+    assert unusual[1] > 900
+    assert unusual[[0, 2]].tolist() == [0, 0]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("frame", [pd.DataFrame, pl.DataFrame])
+def test_frames_with_categories_and_missing_values_need_no_preparation(frame):
+    values, price = table()
+    X = frame(values)
+    model = LastLayerRegressor(**QUICK | {"max_epochs": 200}).fit(X, price)
+    known = ~np.isnan(values["size"])
+    mean = model.predict(X)
+    assert np.corrcoef(mean[known], price[known])[0, 1] > 0.99
+    assert [column.kind for column in model.columns_.columns] == ["category", "number", "ignored"]
+    assert model.feature_names_in_.tolist() == ["town", "size", "id"]
+    new = frame({"town": ["Mars", None], "size": [100.0, 100.0], "id": ["x", "y"]})
+    assert np.isfinite(model.predict(new)).all()
+
+
+def test_pandas_and_polars_are_the_same():
+    values, price = table()
+    one, two = (
+        LastLayerRegressor(**QUICK).fit(f(values), price).predict(f(values))
+        for f in (pd.DataFrame, pl.DataFrame)
+    )
+    np.testing.assert_array_equal(one, two)
+
+
+def test_arrays_cannot_replace_a_frame_with_categories():
+    values, price = table()
+    model = LastLayerRegressor(**QUICK).fit(pd.DataFrame(values), price)
+    with (
+        pytest.warns(UserWarning, match="feature names"),
+        pytest.raises(ValueError, match="'town' are not numbers"),
+    ):
+        model.predict(np.zeros((1, 3)))
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_an_interrupted_fit_leaves_an_estimator_that_is_not_fitted(regression, monkeypatch, again):
+    """Not one with the columns of the new table and the network of the old one."""
+    X, y = regression
+    model = LastLayerRegressor(**QUICKEST)
+    if again:
+        model.fit(10 * X, y)
+
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("lastlayer.tabular.estimators._base.crossfit", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(X, y)
+    for method in (model.predict, model.predict_interval, model.ood_score, model.sample_y):
+        with pytest.raises(NotFittedError):
+            method(X)
