@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Iterable
 from typing import Any, Literal
 
@@ -12,8 +11,6 @@ from torch import Tensor, nn
 from .._checks import (
     check_choice,
     check_count,
-    check_features,
-    check_finite,
     check_labels,
     check_positive,
     check_range,
@@ -25,22 +22,19 @@ from ..functional import (
     at_least_float32,
     class_log_densities,
     class_log_density,
-    conjugate,
     full_precision,
     generative_bound,
     widest,
 )
-from ..functional.conjugate import ClassStatistics
 from ..functional.densities import with_unobserved_classes
-from ..noise import NOISES, Noise
+from ..noise import NOISES
 from ..predictive import GenerativePredictive
 from ..priors import Prior
-from ._conjugate import ConjugateHead
+from ._class_densities import ClassDensities
+from ._conjugate_classes import ConjugateClasses
 
-MIN_COUNT = 1e-3  # examples of a class, discounted by forgetting, below which there are none
 
-
-class GenerativeClassification(ConjugateHead):
+class GenerativeClassification(ConjugateClasses):
     r"""Bayesian Gaussian discriminant analysis on features, $\phi\,|\,y \sim N(\mu_y, \Sigma)$.
 
     The posterior of the class means is Gaussian, $q(\mu_k) = N(\bar\mu_k, S_k)$, that of the
@@ -263,95 +257,3 @@ class GenerativeClassification(ConjugateHead):
         mean = mean + self.covariance.sample(1, generator).squeeze(0).to(mean.dtype)
         gamma = torch._standard_gamma(self.concentration, generator=generator)  # Dirichlet
         return ClassDensities(self.noise, mean, (gamma / gamma.sum()).log(), self.observed)
-
-    # --------------------------------------------------------------------- exact inference
-
-    def _statistics(
-        self, features: Tensor, target: Tensor, weight: Tensor | None, reference: Tensor | None
-    ) -> ClassStatistics:
-        batch_shape = features.shape[:-1]
-        flat = self._inputs(features).double().reshape(-1, self.width)
-        target = check_labels(target, batch_shape).flatten()
-        check_finite("features", flat)
-        weights = flat.new_ones(len(flat))
-        if weight is not None:
-            weights = check_weight(weight, batch_shape, None).double().flatten()
-            check_weights(weights)
-            target = target.where(weights != 0, 0)  # ignored, whatever it is
-        check_range(target, self.num_outputs)
-        return conjugate.class_statistics(flat, target, weights, self.num_outputs)
-
-    def _information(self, data: ClassStatistics) -> tuple[Tensor, Tensor]:
-        """T_kΣ⁻¹/λ and Σ⁻¹Σ_tφ_t/λ, in the basis in which Σ is diagonal, (K, N) each."""
-        scale = (2 * self.noise.basis_log_precision_scale()).exp() / self.prior.kl_weight
-        counts, total = data.counts[:, None], data.total
-        if self.prior_mean is not None:
-            total = total - counts * self.prior_mean
-        return counts * scale, scale * self.noise.to_basis(total)
-
-    def _present(self) -> tuple[Tensor, Tensor]:
-        precision = self.covariance.diagonal().reciprocal()
-        if self.fresh:  # neither trained nor fitted: as initialised, which is not the prior
-            return torch.zeros_like(precision), torch.zeros_like(precision)
-        return precision - 1 / self.prior.variance, precision * self.noise.to_basis(
-            self._deviation()
-        )
-
-    def _set_posterior(self, information: Tensor, shift: Tensor) -> None:
-        precision = 1 / self.prior.variance + information
-        self.covariance.project_diagonal(precision)
-        mean = self.noise.from_basis(shift / precision)
-        self.mean.copy_(mean if self.prior_mean is None else self.prior_mean + mean)
-
-    def _check_update(self, data: ClassStatistics) -> None:
-        if not self.covariance.axis_aligned:
-            raise TypeError(
-                "the exact posterior of the class means has diagonal covariances, which "
-                f"{type(self.covariance).__name__} does not keep apart; use covariance='diagonal', "
-                "or call fit_exact on all the data"
-            )
-
-    def _count(self, data: ClassStatistics, forgetting: float) -> None:
-        """The exact Dirichlet posterior; what is counted here needs no `observe`."""
-        counted = forgetting * (self.concentration - self.prior_concentration) + data.counts
-        self.concentration.copy_(self.prior_concentration + counted)
-        self.observed.copy_(counted > MIN_COUNT)
-
-    def _expect(self, state: Any, prefix: str) -> None:
-        super()._expect(state, prefix)
-        if prefix + "concentration" in state:
-            observed = state[prefix + "concentration"] > self.prior_concentration
-            state.setdefault(prefix + "observed", observed)
-
-    def _optimal_scatter(self, data: ClassStatistics) -> tuple[Tensor, Tensor]:
-        """Within classes and what the posterior adds, (N, N); the number of examples, ()."""
-        scatter = conjugate.class_scatter(data, self.mean)
-        if self.whitened:  # through the prior of the means, whose covariance has Σ, as S_k has
-            weight, deviation = self.prior.kl_weight / self.prior.variance, self._deviation()
-            return scatter + weight * deviation.mT @ deviation, data.counts.sum()
-        spread = (data.counts[:, None] * self.covariance.diagonal()).sum(0)
-        return scatter + spread.diag_embed(), data.counts.sum()
-
-
-class ClassDensities(nn.Module):
-    """Gaussian class densities with known means: a draw from a generative head's posterior."""
-
-    mean: Tensor
-    log_class: Tensor
-    observed: Tensor
-
-    def __init__(self, noise: Noise, mean: Tensor, log_class: Tensor, observed: Tensor) -> None:
-        super().__init__()
-        self.noise = copy.deepcopy(noise).requires_grad_(False)
-        self.register_buffer("mean", mean)  # in the noise's basis
-        self.register_buffer("log_class", log_class)
-        self.register_buffer("observed", observed.clone())
-
-    def forward(self, features: Tensor) -> Tensor:
-        """log p(φ, y = k), (*batch, K)."""
-        check_features(features, self.noise.size, self.noise.log_precision_scale)
-        scale = self.noise.basis_log_precision_scale()
-        density = class_log_densities(self.noise.to_basis(features), self.mean, scale)
-        joint = density + (self.log_class + self.noise.basis_log_volume())
-        known = self.log_class.masked_fill(~self.observed, -torch.inf)
-        return with_unobserved_classes(joint, self.log_class - known.logsumexp(-1), self.observed)

@@ -15,12 +15,9 @@ from .._checks import (
     check_finite,
     check_not_empty,
     check_target,
-    check_weight,
-    check_weights,
 )
 from ..covariances import CovarianceLike
 from ..functional import at_least_float32, conjugate, expected_gaussian_log_density
-from ..functional.conjugate import RegressionStatistics
 from ..noise import NOISES
 from ..predictive import (
     GaussianPredictive,
@@ -31,12 +28,12 @@ from ..predictive import (
     MultivariateGaussianPredictive,
 )
 from ..priors import Prior
-from ._conjugate import ConjugateHead
+from ._conjugate_regression import ConjugateRegression
 from ._linear import Cached, as_linear, prior_in_units
 from ._sharding import assignable
 
 
-class Regression(ConjugateHead):
+class Regression(ConjugateRegression):
     r"""Bayesian linear regression on features, $y = W\phi + \varepsilon$.
 
     The posterior of the weights is Gaussian, $q(w_k) = N(\bar w_k, S_k)$, and the predictive
@@ -59,8 +56,6 @@ class Regression(ConjugateHead):
         device: of the parameters.
         dtype: of the parameters.
     """
-
-    by_residuals = True
 
     def __init__(
         self,
@@ -238,15 +233,6 @@ class Regression(ConjugateHead):
         deviation = self._deviation()
         return self.noise.whiten(deviation.mT) if self.conjugate else deviation
 
-    def _check_weight(self, weight: Tensor, batch_shape: torch.Size) -> Tensor:
-        weight = check_weight(weight, batch_shape, self.num_outputs).to(self.mean.dtype)
-        if weight.shape[-1] != 1 and not self.diagonal_noise:
-            raise ValueError(
-                "weights per output need noise='diagonal': with correlated noise the outputs "
-                f"of an example cannot be weighed apart; pass weights of shape {tuple(batch_shape)}"
-            )
-        return weight
-
     def extra_repr(self) -> str:
         """Sizes and options, for printing."""
         rows = "noise" if self.conjugate else "identity"
@@ -262,84 +248,3 @@ class Regression(ConjugateHead):
         if self.conjugate:
             noise = self.noise.color(noise.mT).mT
         return at_least_float32(self.mean) + noise
-
-    # --------------------------------------------------------------------- exact inference
-
-    def _statistics(
-        self, features: Tensor, target: Tensor, weight: Tensor | None, reference: Tensor | None
-    ) -> RegressionStatistics:
-        batch_shape = features.shape[:-1]
-        features = self._inputs(features).double().reshape(-1, self.width)
-        target = check_target(target, batch_shape, self.num_outputs).double()
-        check_finite("features", features)
-        if weight is None:
-            weight = features.new_ones(batch_shape)
-        weight = self._check_weight(weight, batch_shape).double()
-        check_weights(weight)
-        target = target.where(weight != 0, 0.0).reshape(-1, self.num_outputs)
-        check_finite("targets", target)
-        weight = weight.reshape(-1, weight.shape[-1])  # (T, 1) or (T, K)
-        if reference is None:
-            reference = self._prior_mean().double()
-        return conjugate.regression_statistics(features, target, weight, reference)
-
-    def _information(self, data: RegressionStatistics) -> tuple[Tensor, Tensor]:
-        """G and C about the prior's mean, which do not depend on the noise."""
-        return data.gram, data.cross_about(self._prior_mean())
-
-    def _prior_mean(self) -> Tensor:
-        return torch.zeros_like(self.mean) if self.prior_mean is None else self.prior_mean
-
-    def _check_update(self, data: RegressionStatistics) -> None:
-        if not self.covariance.full:
-            raise TypeError(
-                f"update needs a covariance that holds the posterior exactly, and "
-                f"{type(self.covariance).__name__} does not: use covariance='dense' or 'shared', "
-                "or call fit_exact on all the data"
-            )
-
-    def _loses(self, data: RegressionStatistics) -> bool:
-        """Whether weights per output give every output its own posterior, and S is shared."""
-        return self.covariance.shared and len(data.gram) > 1
-
-    def _coefficients(self) -> Tensor:
-        """How much a unit of ΦᵀΦ adds to the precision of each output's weights, (K,)."""
-        if self.conjugate:
-            return torch.ones_like(self.noise.log_precision_scale)
-        return self.noise.precision_diagonal()
-
-    def _set_posterior(self, gram: Tensor, cross: Tensor) -> None:
-        """Set mean and covariance from G = ΦᵀΦ, (K or 1, N, N), and C = (Y − ΦMᵀ)ᵀΦ, (K, N)."""
-        gram, cross = gram / self.prior.kl_weight, cross / self.prior.kl_weight
-        coefficients, variance = self._coefficients(), self.prior.variance
-        precision = conjugate.posterior_precision(gram, coefficients, variance)
-        self.covariance.project(precision)
-        if self.conjugate or self.diagonal_noise:
-            deviation = conjugate.posterior_mean(precision, coefficients, cross)
-        else:
-            deviation = conjugate.correlated_posterior_mean(
-                gram, cross, self.noise.precision(), variance
-            )
-        self.mean.copy_(self._prior_mean() + deviation)
-
-    def _present(self) -> tuple[Tensor, Tensor]:
-        """The G and C of data that would lead to the present posterior."""
-        coefficients = self._coefficients()[:, None, None]
-        if self.covariance.shared:  # S⁻¹ = I/s + mean(coefficient) G
-            coefficients = coefficients.mean(0, keepdim=True)
-        precision = self.covariance.precision()
-        if self.fresh:  # neither trained nor fitted: as initialised, which is not the prior
-            return torch.zeros_like(precision), torch.zeros_like(self.mean)
-        gram = (precision - conjugate.eye_like(precision) / self.prior.variance) / coefficients
-        rows = None if self.conjugate else self.noise.covariance()
-        cross = conjugate.cross_of_posterior(self._deviation(), gram, rows, self.prior.variance)
-        return self.prior.kl_weight * gram, self.prior.kl_weight * cross
-
-    def _optimal_scatter(self, data: RegressionStatistics) -> tuple[Tensor, Tensor]:
-        """Of the residuals and what the posterior adds, (K, K); the number of examples, (K,)."""
-        scatter = conjugate.residual_scatter(data, self.mean)
-        if self.conjugate:  # through the prior of W, whose covariance has Σ
-            weight, deviation = self.prior.kl_weight / self.prior.variance, self._deviation()
-            return scatter + weight * deviation @ deviation.mT, data.counts
-        quadratics = (self.covariance.dense() * data.gram).sum((-2, -1))  # Σ_t φᵀS_kφ
-        return scatter + quadratics.diag_embed(), data.counts
