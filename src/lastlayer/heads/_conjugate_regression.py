@@ -57,7 +57,10 @@ class ConjugateRegression(ConjugateHead):
         return data.gram, data.cross_about(self._prior_mean())
 
     def _prior_mean(self) -> Tensor:
-        return torch.zeros_like(self.mean) if self.prior_mean is None else self.prior_mean
+        if self.prior_mean is not None:
+            return self.prior_mean
+        mean = self.mean  # which may be sharded
+        return torch.zeros(mean.shape, dtype=mean.dtype, device=mean.device)
 
     def _check_update(self, data: RegressionStatistics) -> None:
         if not self.covariance.full:

@@ -36,7 +36,7 @@ def _gathered(module: AnyModule) -> AnyModule:
     twin = kind.__new__(kind)
     nn.Module.__init__(twin)
     own = vars(twin)
-    own |= {name: copy.deepcopy(value) for name, value in vars(module).items() if name not in own}
+    own |= {name: value for name, value in vars(module).items() if name not in own}
     twin.training = module.training
     for name, value in module._parameters.items():
         if value is not None:
