@@ -1,9 +1,12 @@
 """Post-training: the layer found, the backbone left alone, the head solved."""
 
 import copy
+from collections import OrderedDict
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -388,6 +391,65 @@ def test_a_dictionary_with_one_linear_output_needs_no_name(generator: torch.Gene
     wrapped.load_state_dict(plain.state_dict())
     expected, network = posttrain(plain, data), posttrain(wrapped, data)
     torch.testing.assert_close(network(data[0]).probs(), expected(data[0]).probs())
+
+
+@dataclass
+class Output:
+    logits: Tensor
+    hidden: tuple[Tensor, ...] = ()
+
+
+class Slotted:
+    __slots__ = ("logits",)
+
+    def __init__(self, logits: Tensor) -> None:
+        self.logits = logits
+
+
+class ModelOutput(OrderedDict[str, Tensor]):
+    """A dictionary with attributes, of a class that torch does not know."""
+
+
+OBJECTS: dict[str, Callable[[Tensor, Tensor], Any]] = {
+    "dataclass": lambda logits, x: Output(logits, (x, x)),
+    "attributes": lambda logits, x: SimpleNamespace(logits=logits, features=[x]),
+    "slots": lambda logits, x: Slotted(logits),
+    "mapping": lambda logits, x: ModelOutput(logits=logits, features=x),
+    "nest": lambda logits, x: {"output": Output(logits), "more": 3},
+}
+
+
+@pytest.mark.parametrize("case", OBJECTS)
+def test_an_object_with_one_linear_output_needs_no_name(
+    case: str, generator: torch.Generator
+) -> None:
+    data = vectors(generator)
+    plain = Wrapped(RETURNED["as it is"])
+    wrapped = Wrapped(lambda m, x: OBJECTS[case](m.first(x), x))
+    wrapped.load_state_dict(plain.state_dict())
+    expected, network = posttrain(plain, data), posttrain(wrapped, data)
+    assert_close(network(data[0]).probs(), expected(data[0]).probs())
+
+
+def test_an_output_that_hides_its_tensors_asks_for_the_name_of_the_layer(
+    generator: torch.Generator,
+) -> None:
+    data = vectors(generator)
+    hidden = Wrapped(lambda m, x: SimpleNamespace(inner=Output(m.first(x))))
+    message = r"a SimpleNamespace in which no tensor is found; name one with layer=….*'first'"
+    with pytest.raises(ValueError, match=message):
+        posttrain(hidden, data)
+    assert posttrain(hidden, data, layer="first")(data[0]).probs().shape == (T, K)
+
+
+def test_a_lazy_layer_is_refused_and_left_as_it_was(generator: torch.Generator) -> None:
+    inputs, labels = vectors(generator)
+    model = nn.Sequential(nn.LazyLinear(5), nn.ReLU(), nn.LazyLinear(K))
+    with pytest.raises(ValueError, match=r"'0\.weight'.*lazy layers.*run the model once, train"):
+        posttrain(model, (inputs, labels), inplace=True)
+    assert isinstance(model[0], nn.LazyLinear)
+    model(inputs)
+    posttrain(model, (inputs, labels))
 
 
 def test_single_precision_stays_single_and_half_precision_is_solved(

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 from torch.utils import _pytree as pytree
 
 from .._streaming import frozen
@@ -32,7 +33,8 @@ def find_last_layer(model: nn.Module, inputs: Any, layer: str | None = None) -> 
     """Find the linear layer whose output a network returns.
 
     Names are not guessed from: the layer is the one whose output is in what the network returns,
-    and still is when it says something else instead. The network is unchanged.
+    and still is when another output is put in its place. What is returned may be a tensor, a nest
+    of them, or an object with them as attributes. The network is unchanged.
 
     Args:
         model: any network that takes the inputs as its one argument.
@@ -42,10 +44,21 @@ def find_last_layer(model: nn.Module, inputs: Any, layer: str | None = None) -> 
     Returns:
         The layer; an error names the candidates if there is not exactly one.
     """
+    lazy = [name for name, parameter in model.named_parameters() if is_lazy(parameter)]
+    if lazy:
+        raise ValueError(
+            f"the parameters {lazy} of lazy layers have no values yet: run the model once, train "
+            "it, and then replace its last layer"
+        )
     with frozen(model):
         calls, output = _calls(model, inputs)
-        leaves = _tensors(output)
+        leaves = list(_tensors(output))
         if layer is None:
+            if not leaves:
+                raise ValueError(
+                    f"the model returns a {type(output).__name__} in which no tensor is found; "
+                    f"{_list([call.name for call in calls if isinstance(call.module, nn.Linear)])}"
+                )
             layer = _search(model, inputs, calls, leaves)
         module = dict(model.named_modules(remove_duplicate=False)).get(layer)
         linear = [call.name for call in calls if isinstance(call.module, nn.Linear)]
@@ -69,7 +82,7 @@ def _search(model: nn.Module, inputs: Any, calls: list[_Call], leaves: list[Tens
     for call in calls:
         if any(_same(call.output, leaf) for leaf in leaves) and call.name not in found:
             marker = _marker(call.output)
-            changed = _tensors(_substituted(model, inputs, call.module, marker))
+            changed = list(_tensors(_substituted(model, inputs, call.module, marker)))
             if any(_same(marker, leaf) for leaf in changed):
                 found.append(call.name)
     if len(found) == 1 and isinstance(model.get_submodule(found[0]), nn.Linear):
@@ -109,8 +122,21 @@ def _marker(like: Tensor) -> Tensor:
     return torch.linspace(-2.3, 3.7, like.numel(), device=like.device).to(like).view_as(like)
 
 
-def _tensors(output: Any) -> list[Tensor]:
-    return [leaf for leaf in pytree.tree_leaves(output) if isinstance(leaf, Tensor)]
+def _tensors(output: Any) -> Iterator[Tensor]:
+    """Tensors of a nest, of mappings in it, and of attributes of objects that it does not know."""
+    for leaf in pytree.tree_leaves(output):
+        if isinstance(leaf, Tensor):
+            yield leaf
+            continue
+        inside = leaf if isinstance(leaf, Mapping) else _attributes(leaf)
+        parts = pytree.tree_leaves(list(inside.values()))
+        yield from (part for part in parts if isinstance(part, Tensor))
+
+
+def _attributes(value: Any) -> dict[str, Any]:
+    names = [name for kind in type(value).__mro__ for name in getattr(kind, "__slots__", ())]
+    slots = {name: getattr(value, name) for name in names if hasattr(value, name)}
+    return slots | getattr(value, "__dict__", {})
 
 
 def _same(one: Tensor, two: Tensor) -> bool:
