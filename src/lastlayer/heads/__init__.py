@@ -1,9 +1,10 @@
 """The three last layers, one file each."""
 
 from ._base import Head
+from ._class_densities import ClassDensities
 from ._parts import Elbo, recorded
 from .discriminative import DiscriminativeClassification
-from .generative import ClassDensities, GenerativeClassification
+from .generative import GenerativeClassification
 from .regression import Regression
 
 __all__ = [
