@@ -292,14 +292,14 @@ def _choose(
     blocks = dict(module.named_modules(remove_duplicate=False))
     for name in [layers] if isinstance(layers, str) else layers:
         inside = {id(layer) for layer in blocks[name].modules()} if name in blocks else set()
-        found = {key: layer for key, layer in plain.items() if id(layer) in inside}
-        if not found:
+        matching = {key: layer for key, layer in plain.items() if id(layer) in inside}
+        if not matching:
             why = "there is none of that name" if name not in blocks else "it holds none"
             raise ValueError(
                 f"layers must name what to convert, got {name!r}, but {why}; there are "
                 f"{', '.join(map(repr, plain))}"
             )
-        chosen |= found
+        chosen |= matching
     if not chosen:
         raise ValueError(f"layers names nothing to convert; there are {list(plain)}")
     return chosen

@@ -90,10 +90,10 @@ class _Conformal(nn.Module, ABC):
                 )
             scores.append(self._scores(predictive, target, generator))
         # rounded upwards, lest the score that is the threshold itself be left out
-        found = upper_quantile(torch.cat(scores), self.level)
-        rounded = found.to(self.threshold)
+        quantile = upper_quantile(torch.cat(scores), self.level)
+        rounded = quantile.to(self.threshold)
         above = torch.nextafter(rounded, torch.full_like(rounded, math.inf))
-        self.threshold.copy_(rounded.where(rounded >= found, above))
+        self.threshold.copy_(rounded.where(rounded >= quantile, above))
 
     def extra_repr(self) -> str:
         """The level, for printing."""

@@ -80,8 +80,8 @@ def evaluate_ood(
     """
     gathered = []
     for data in (in_data, out_data):
-        found = score_all(model, data, score, batch_size=batch_size, progress=progress)
-        everywhere = CatMetric(nan_strategy="disable").to(found.device).set_dtype(found.dtype)
-        everywhere.update(found)
+        scores = score_all(model, data, score, batch_size=batch_size, progress=progress)
+        everywhere = CatMetric(nan_strategy="disable").to(scores.device).set_dtype(scores.dtype)
+        everywhere.update(scores)
         gathered.append(everywhere.compute())
     return ood(*gathered)

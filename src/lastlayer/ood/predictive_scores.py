@@ -84,10 +84,10 @@ def scores(
         score = SCORES[score]
     with torch.no_grad():
         outputs = predictions(model, data, batch_size=batch_size, progress=progress)
-        found = [score(output) for output, _ in outputs]
-    if not found:
+        parts = [score(output) for output, _ in outputs]
+    if not parts:
         raise ValueError("there is no example to score: data is empty")
-    return torch.cat(found)
+    return torch.cat(parts)
 
 
 def threshold(in_distribution: Tensor, false_alarm_rate: float = 0.05) -> float:

@@ -112,8 +112,8 @@ def feature_density(
     across, up = np.linspace(low - beyond, high + beyond, resolution).T
     plane = torch.from_numpy(np.stack(np.meshgrid(across, up), -1).reshape(-1, 2)).to(inputs)
     with frozen(model):
-        found = model(plane)
-    density = as_array(found if isinstance(found, Tensor) else -feature_score(found))
+        result = model(plane)
+    density = as_array(result if isinstance(result, Tensor) else -feature_score(result))
     below = np.maximum(density - density.max(), -depth).reshape(resolution, resolution)
     ax = make_axes(ax, "x₁", "x₂")
     colours = LinearSegmentedColormap.from_list("density", ["white", SKY, BLUE, NIGHT])

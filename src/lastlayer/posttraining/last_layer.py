@@ -78,16 +78,16 @@ def find_last_layer(model: nn.Module, inputs: Any, layer: str | None = None) -> 
 
 def _search(model: nn.Module, inputs: Any, calls: list[_Call], leaves: list[Tensor]) -> str:
     """The name of the one layer whose output is among the leaves, or an error."""
-    found = []
+    last = []
     for call in calls:
-        if any(_same(call.output, leaf) for leaf in leaves) and call.name not in found:
+        if any(_same(call.output, leaf) for leaf in leaves) and call.name not in last:
             marker = _marker(call.output)
             changed = list(_tensors(_substituted(model, inputs, call.module, marker)))
             if any(_same(marker, leaf) for leaf in changed):
-                found.append(call.name)
-    if len(found) == 1 and isinstance(model.get_submodule(found[0]), nn.Linear):
-        return found[0]
-    raise ValueError(_explain(calls, found, leaves))
+                last.append(call.name)
+    if len(last) == 1 and isinstance(model.get_submodule(last[0]), nn.Linear):
+        return last[0]
+    raise ValueError(_explain(calls, last, leaves))
 
 
 def _calls(model: nn.Module, inputs: Any) -> tuple[list[_Call], Any]:
@@ -145,15 +145,15 @@ def _same(one: Tensor, two: Tensor) -> bool:
     return torch.allclose(one, two, rtol=0, atol=0, equal_nan=True)
 
 
-def _explain(calls: list[_Call], found: list[str], leaves: list[Tensor]) -> str:
+def _explain(calls: list[_Call], last: list[str], leaves: list[Tensor]) -> str:
     """Why there is no single last layer, and which layers it may have been."""
-    if len(found) == 1:
+    if len(last) == 1:
         return (
-            f"the model returns the output of the convolution {found[0]!r}; a head stands for an "
+            f"the model returns the output of the convolution {last[0]!r}; a head stands for an "
             "nn.Linear: write a 1×1 convolution as one, on features with the channels last"
         )
-    if found:
-        return f"the model returns the outputs of several layers; {_list(found)}"
+    if last:
+        return f"the model returns the outputs of several layers; {_list(last)}"
     linear = [call for call in calls if isinstance(call.module, nn.Linear)]
     if not linear:
         return "the model uses no nn.Linear, and a head can only stand for one"

@@ -47,9 +47,9 @@ def posttrain(
 
     The backbone runs once over the data, in evaluation mode: neither its weights nor its
     batch-norm statistics change. Regression and generative heads are then solved in closed form,
-    with their noise; discriminative heads, which start at the trained weights and bias, by
-    `fit_discriminative`. A head without a bias starts at the weights alone; a layer with one
-    output, the logit of a yes/no question, becomes two classes.
+    with their noise; discriminative heads, initialised with the trained weights and bias, by
+    `fit_discriminative`. A head without a bias takes the weights alone; a layer with one
+    output, the logit of a binary question, becomes two classes.
 
     "regression" without a `prior` has one in the units of the targets: its variance is the mean
     square of the trained weights, the scale of its noise that of the network's residuals, and the
@@ -123,7 +123,7 @@ def _peek(data: Data, batch_size: int, device: torch.device | None) -> tuple[Any
     first = next(stream, None)
     if first is None or not first.size:
         raise ValueError("data holds no examples, or its first batch none")
-    if isinstance(data, Iterator):  # it cannot start anew
+    if isinstance(data, Iterator):  # it cannot be read again
         data = map(tuple, itertools.chain([first], stream))
     return pytree.tree_map_only(Tensor, lambda values: values[:2], first.inputs), data
 

@@ -111,9 +111,9 @@ def _quantile(mean: Tensor, stddev: Tensor, mass: Tensor) -> Tensor:
     """Quantile of each target at a mass, (*batch, K)."""
     if not _has_values(mean):
         return _by_bisection(mean, stddev, mass)
-    value, found = _by_newton(mean, stddev, mass)
-    if not found.all():
-        rest = ~found  # of these (S, number)
+    value, converged = _by_newton(mean, stddev, mass)
+    if not converged.all():
+        rest = ~converged  # of these (S, number)
         mass = mass.expand_as(value)[rest] if mass.ndim else mass
         value[rest] = _by_bisection(mean.mT[rest].mT, stddev.expand_as(mean).mT[rest].mT, mass)
     return value
@@ -125,17 +125,17 @@ def _by_newton(mean: Tensor, stddev: Tensor, mass: Tensor) -> tuple[Tensor, Tens
     # a step so small leaves an error in proportion to its square
     small = torch.finfo(mean.dtype).eps ** 0.5 * stddev.amin(-2)
     value = lower + 0.5 * (upper - lower)
-    found = torch.zeros_like(value, dtype=torch.bool)
+    converged = torch.zeros_like(value, dtype=torch.bool)
     for _ in range(NEWTON_STEPS):
         scores = (value.unsqueeze(-2) - mean) / stddev
         density = ((-0.5 * scores.square()).exp() / stddev).mean(-2) / math.sqrt(2 * math.pi)
         below = _mass_below(value, mean, stddev)
         step = (mass.log() - below.log()) * below / density
         value, last = (value + step).clamp(lower, upper), value
-        found = (value - last).abs() <= small
-        if found.all():
+        converged = (value - last).abs() <= small
+        if converged.all():
             break
-    return value, found
+    return value, converged
 
 
 def _by_bisection(mean: Tensor, stddev: Tensor, mass: Tensor) -> Tensor:
