@@ -1,1 +1,1 @@
-"""The networks of the experiments, one file each."""
+"""Networks from inputs to features, one file each."""

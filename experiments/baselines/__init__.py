@@ -1,1 +1,1 @@
-"""The methods of the tables, one file each: knobs, a model with two calls, how it is trained."""
+"""Methods, one file each, for any backbone and likelihood: settings, a model, how it is trained."""

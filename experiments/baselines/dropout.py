@@ -7,16 +7,16 @@ from dataclasses import dataclass
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-import lastlayer as ll
+from ..harness.task import Supervised
+from .fitted import Fitted
+from .plain import RandomNetwork
 
-from ..backbones import mlp
-from ..datasets.uci import Split
-from ..method import Method
+LAYERS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Dropout(Method):
-    """All knobs but the network are ours; the paper took these figures from elsewhere."""
+class Dropout(Fitted):
+    """Monte Carlo dropout before every layer but the first; the settings are ours."""
 
     label = "Dropout"
     single_pass = False
@@ -26,12 +26,11 @@ class Dropout(Method):
     patience: int | None = 500
     scale_targets: bool = True
 
-    def make(self, split: Split) -> DropoutNetwork:
-        """The network with dropout before every layer but the first."""
-        network = mlp.regressor(split.num_inputs)
-        for at in (4, 2):  # from the end: the places move
-            network.insert(at, AlwaysDropout(self.rate))
-        return DropoutNetwork(network, self.num_prediction_samples)
+    def make(self, task: Supervised) -> RandomNetwork:
+        """The network with dropout."""
+        model = RandomNetwork.of(task, num_prediction_samples=self.num_prediction_samples)
+        insert_dropout(model.network, self.rate)
+        return model
 
 
 class AlwaysDropout(nn.Module):
@@ -46,15 +45,10 @@ class AlwaysDropout(nn.Module):
         return F.dropout(features, self.rate, training=True)
 
 
-class DropoutNetwork(mlp.GaussianNetwork):
-    """Predicts an equal mixture over draws of what is dropped."""
-
-    def __init__(self, network: nn.Sequential, num_prediction_samples: int) -> None:
-        super().__init__(network)
-        self.num_prediction_samples = num_prediction_samples
-
-    def forward(self, inputs: Tensor, target: Tensor | None = None) -> Tensor | ll.Predictive:
-        """The predictive, or with a target the mean negative log-likelihood of one draw."""
-        if target is not None:
-            return super().forward(inputs, target)
-        return self.mixture(inputs, self.num_prediction_samples)
+def insert_dropout(network: nn.Module, rate: float) -> None:
+    """Put dropout before every linear layer and convolution but the first, in place."""
+    names = [name for name, layer in network.named_modules() if isinstance(layer, LAYERS)]
+    for name in names[1:]:
+        parent, _, child = name.rpartition(".")
+        layer = network.get_submodule(name)
+        setattr(network.get_submodule(parent), child, nn.Sequential(AlwaysDropout(rate), layer))

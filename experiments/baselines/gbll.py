@@ -13,16 +13,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 import lastlayer as ll
 
-from ..backbones import mlp
-from ..datasets.uci import Split
-from ..method import AnyMethod, Method
+from ..harness.task import Supervised
+from .fitted import Fitted
 
 
 class Posterior(NamedTuple):
@@ -52,7 +51,7 @@ class GaussianLastLayer(nn.Module):
     gram: Tensor
     moment: Tensor
 
-    def __init__(self, network: nn.Sequential, num_features: int) -> None:
+    def __init__(self, network: nn.Module, num_features: int) -> None:
         super().__init__()
         size = num_features + 1
         self.network = network
@@ -115,15 +114,13 @@ class GaussianLastLayer(nn.Module):
 
 
 @dataclass(frozen=True, kw_only=True)
-class GBLL(Method):
-    """Full batches, because log|L| does not split over data: an epoch is one step.
+class GBLL(Fitted):
+    """A Gaussian Bayesian last layer, trained on the exact marginal likelihood, for regression.
 
-    Knobs are not in the paper; they were chosen on validation data of boston, concrete, energy,
-    wine and yacht. A learned prior mean changed the NLL by no more than 0.01 (boston, concrete,
-    before noise started as it does now), so it is zero.
-
-    Weight decay also draws the logarithms of s and σ to zero, but by 3e-5 of their value in a
-    step, which is little beside their gradient.
+    Full batches, because log|L| does not split over data: an epoch is one step. Settings are not in
+    the paper; they were chosen on validation data. The prior mean is zero: a learned one changed
+    next to nothing. Weight decay also draws the logarithms of s and σ to zero, but little beside
+    their gradient.
     """
 
     label = "GBLL"
@@ -132,50 +129,45 @@ class GBLL(Method):
     batch_size: int = 10_000  # at least all examples
     learning_rate: float = 3e-3
     patience: int | None = 200
-    prior_stddev: float = 0.1  # at the start, over the standard deviation of the targets
+    prior_stddev: float = 0.1  # initially, over the standard deviation of the targets
 
-    @classmethod
-    def for_dataset(cls: type[AnyMethod], dataset: str, **changes: Any) -> AnyMethod:
-        """With as many epochs as validation may want, but on the largest data as time allows."""
-        return cls(**{"epochs": 300 if dataset == "power" else 2000} | changes)
-
-    def make(self, split: Split) -> GaussianLastLayer:
+    def make(self, task: Supervised) -> GaussianLastLayer:
         """The network, its last layer still as in the prior."""
-        num_data = len(split.development[0])
+        num_data = len(task.development[0])
         if num_data > self.batch_size:
             raise ValueError(
                 f"the marginal likelihood needs all {num_data} examples in one batch, and "
                 f"batch_size={self.batch_size}; raise it"
             )
-        model = self.network(split)
-        scale = float(split.train[1].std())
+        model = self.network(task)
+        scale = float(task.train[1].std())
         nn.init.constant_(model.log_prior_stddev, math.log(self.prior_stddev * scale))
-        _start_noise(model, split)
+        _initialise_noise(model, task)
         return model
 
-    def network(self, split: Split) -> GaussianLastLayer:
+    def network(self, task: Supervised) -> GaussianLastLayer:
         """The network and its last layer, not yet at the scale of the targets."""
-        return GaussianLastLayer(mlp.features(split.num_inputs), mlp.WIDTH)
+        return GaussianLastLayer(task.backbone(), task.num_features)
 
     @torch.no_grad()
-    def finish(self, model: nn.Module, split: Split) -> nn.Module:
+    def finish(self, model: nn.Module, task: Supervised) -> nn.Module:
         """The model with the posterior that belongs to its last features."""
         assert isinstance(model, GaussianLastLayer)
-        inputs, target = split.development
+        inputs, target = task.development
         model.observe(model.features(inputs), target)
         return model
 
 
-def _start_noise(model: GaussianLastLayer, split: Split) -> None:
-    """Let the noise be what is best for the features at the start.
+def _initialise_noise(model: GaussianLastLayer, task: Supervised) -> None:
+    """Let the noise be what is best for the initial features.
 
-    They may fit too closely before noise that starts far from there has come to where it should.
+    They may fit too closely before noise that begins far from there has come to where it should.
     """
     optimizer = torch.optim.LBFGS([model.log_noise_stddev], line_search_fn="strong_wolfe")
 
     def closure() -> Tensor:
         optimizer.zero_grad()
-        loss = model.loss(*split.train)
+        loss = model.loss(*task.train)
         loss.backward()
         return loss
 

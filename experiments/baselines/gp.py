@@ -16,8 +16,9 @@ from torch import Tensor, nn
 
 import lastlayer as ll
 
-from ..datasets.uci import Pair, Split
-from ..method import AnyMethod, Method
+from ..harness.likelihood import Pair
+from ..harness.task import Supervised
+from .fitted import Fitted
 
 try:
     import gpytorch
@@ -33,8 +34,8 @@ STEPS = 0.3, 0.03  # of a search, in logarithms: the first and the last
 class GaussianProcess(nn.Module):
     """A Gaussian process with a constant mean and a scaled RBF kernel, given data.
 
-    Each prediction factorises the covariance of all the data anew, because twenty factors of
-    8,611² numbers would not fit into memory: ask for all predictions in one call.
+    Each prediction factorises the covariance of all the data anew, because the factors of many
+    seeds would not fit into memory: ask for all predictions in one call.
 
     Args:
         data: to condition on, (T, N) and (T, 1).
@@ -53,8 +54,8 @@ class GaussianProcess(nn.Module):
         self.kernel = gpytorch.kernels.ScaleKernel(kernel)
         self.likelihood = gpytorch.likelihoods.GaussianLikelihood()  # of variance 1e-4 at least
         self.double()
-        # Wine repeats rows. A fit that interpolates them has by far the higher marginal
-        # likelihood and the noise at its least, and is not found from much noise.
+        # Where rows repeat, a fit that interpolates them has by far the higher marginal likelihood
+        # and the noise at its minimum, and is not found from much noise.
         self.likelihood.initialize(noise=0.05)
         kernel.initialize(lengthscale=1.0)
 
@@ -89,37 +90,28 @@ class GaussianProcess(nn.Module):
 
 
 @dataclass(frozen=True, kw_only=True)
-class GP(Method):
-    """Hyper-parameters by the marginal likelihood; nothing is left for validation to choose.
+class GP(Fitted):
+    """Exact Gaussian process regression; hyperparameters by the marginal likelihood.
 
-    They need all the data: on Power, length scales become shorter and the noise smaller up to the
-    last of them.
+    Nothing is left for validation to choose. Hyperparameters need all the data: with more of them,
+    length scales become shorter and the noise smaller.
     """
 
     label = "RBF GP"
     relative_cost = 80.0
     common_cost = 0.0  # seeds are fitted one by one
 
-    epochs: int = 50  # at most, iterations; not in the paper, like all here
-    scale_targets: bool = True  # what hyper-parameters start at is for unit variance
+    epochs: int = 50  # the maximum of iterations; not in the paper, like all here
+    scale_targets: bool = True  # initial hyperparameters are for unit variance
     ard: bool = False  # agrees better with the paper
-    most_data: int = 1500  # with more, the search is one without gradients; of all data either way
+    most_data: int = 1500  # with more, the search is without gradients; of all data either way
 
-    @classmethod
-    def for_dataset(cls: type[AnyMethod], dataset: str, **changes: Any) -> AnyMethod:
-        """The same for all."""
-        return cls(**changes)
-
-    def seeds_together(self, dataset: str) -> int:
-        """Few: they are fitted one by one, and an interrupted job starts anew."""
-        return 2 if dataset == "power" else 5
-
-    def make(self, split: Split) -> GaussianProcess:
+    def make(self, task: Supervised) -> GaussianProcess:
         """A process given training and validation data."""
-        return GaussianProcess(split.development, self.ard)
+        return GaussianProcess(task.development, self.ard)
 
     def fit(
-        self, models: list[nn.Module], splits: Sequence[Split], checkpoint: Path | None
+        self, models: list[nn.Module], tasks: Sequence[Supervised], checkpoint: Path | None
     ) -> list[dict[str, Any]]:
         """Maximise the marginal likelihood of training and validation data, one by one."""
         notes = []
@@ -133,9 +125,11 @@ class GP(Method):
         return notes
 
 
-def climb(model: GaussianProcess, most: int) -> list[float]:
+def climb(model: GaussianProcess, max_iterations: int) -> list[float]:
     """Maximise the marginal likelihood by L-BFGS; the losses on the way."""
-    optimizer = torch.optim.LBFGS(model.parameters(), max_iter=most, line_search_fn="strong_wolfe")
+    optimizer = torch.optim.LBFGS(
+        model.parameters(), max_iter=max_iterations, line_search_fn="strong_wolfe"
+    )
     losses: list[float] = []
 
     def closure() -> Tensor:
@@ -150,7 +144,7 @@ def climb(model: GaussianProcess, most: int) -> list[float]:
 
 
 @torch.no_grad()
-def search(model: GaussianProcess, most: int) -> list[float]:
+def search(model: GaussianProcess, max_iterations: int) -> list[float]:
     """The same without gradients, which take several times as long; the losses on the way.
 
     Mean and scale have a closed form given the others, so that only length scales and the ratio of
@@ -159,7 +153,7 @@ def search(model: GaussianProcess, most: int) -> list[float]:
     rbf, target = model.kernel.base_kernel, model.target
     least = 1.0001 * model.likelihood.noise_covar.raw_noise_constraint.lower_bound
     white_noise = model.likelihood.noise / model.kernel.outputscale
-    start = torch.cat([rbf.lengthscale.flatten(), white_noise]).log()
+    initial = torch.cat([rbf.lengthscale.flatten(), white_noise]).log()
     losses: list[float] = []
     best: dict[str, Tensor] = {}
 
@@ -184,7 +178,9 @@ def search(model: GaussianProcess, most: int) -> list[float]:
         return losses[-1]
 
     options = dict(zip(("initial_tr_radius", "final_tr_radius"), STEPS, strict=True))
-    minimize(profile, start.numpy(), method="COBYQA", options={**options, "maxfev": most})
+    minimize(
+        profile, initial.numpy(), method="COBYQA", options={**options, "maxfev": max_iterations}
+    )
     if not best:
         raise FloatingPointError("no marginal likelihood was a number; check the data for NaN")
     model.load_state_dict(best)

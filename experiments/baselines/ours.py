@@ -1,8 +1,7 @@
-"""Ours: VBLL along a cosine of the best length, its tails calibrated on held-out predictions."""
+"""Ours: VBLL along a cosine of the best length, calibrated on out-of-fold predictions."""
 
 from __future__ import annotations
 
-import copy
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -13,28 +12,25 @@ import torch
 from torch import Tensor, nn
 
 import lastlayer as ll
-from lastlayer.calibration import Calibrated, TailScaling, VarianceScaling
-from lastlayer.training.crossfitting import CrossFit, calibrated, crossfit_many
+from lastlayer.calibration import Calibrated
+from lastlayer.training.crossfitting import CrossFit, crossfit_many
 
-from ..datasets.uci import Pair, Split
-from ..method import OPTIONS, AnyMethod
+from ..harness.method import Solved
+from ..harness.task import Supervised
+from .fitted import OPTIONS
 from .vbll import LastLayer
 
 OPTIMIZERS = {"soap": ll.SOAP, "adamw": torch.optim.AdamW}
 
-# What the ablation puts in the place of calibrated tails: a Gaussian with calibrated variance, no
-# calibration, and calibrated tails after last layer and noise are solved in closed form.
-ALTERNATIVES = ("gaussian", "uncalibrated", "exact")
-
 
 @dataclass(frozen=True, kw_only=True)
 class Ours(LastLayer):
-    """One configuration for all data sets; see `lastlayer.crossfit` for how it is trained.
+    """VBLL along a cosine of the best length, calibrated on out-of-fold predictions.
 
     Stopping before the noise becomes too small for new data, as VBLL does, also stops before the
-    mean is as good as it could be. Here training goes to the end of a cosine, and predictions of
-    held-out data say how large errors really are. Training and validation data take turns in
-    being held out: one part of them is too few data to choose by.
+    mean is as good as it could be. Here training goes to the end of a cosine, and out-of-fold
+    predictions say how large errors really are: cross-validation on training and validation data,
+    because a single validation set is too small to choose by. See `lastlayer.crossfit`.
     """
 
     label = "Ours"
@@ -50,25 +46,13 @@ class Ours(LastLayer):
     bias: bool = True
     noise_scale: float = 0.01  # of targets with unit variance
 
-    @classmethod
-    def for_dataset(cls: type[AnyMethod], dataset: str, **changes: Any) -> AnyMethod:
-        """The same for all, in the largest data with as many steps in fewer epochs."""
-        epochs = 256 if dataset == "power" else 2048  # fewer than 60,000 steps in all of them
-        return super().for_dataset(dataset, **{"epochs": epochs, "batch_size": 32} | changes)
-
-    def seeds_together(self, dataset: str) -> int:
-        """Fewer than of other methods, for each seed has several models."""
-        return 10
-
-    def train(
-        self, splits: Sequence[Split], checkpoint: Path | None = None
-    ) -> list[tuple[nn.Module, dict[str, Any]]]:
+    def train(self, tasks: Sequence[Supervised], checkpoint: Path | None = None) -> Solved:
         """Double the length while that helps, then train anew on all but the test data."""
         options = {name: getattr(self, name) for name in OPTIONS if name != "weight_decay"}
         found = crossfit_many(
-            [functools.partial(self._model, split) for split in splits],
-            [split.development for split in splits],
-            seeds=[split.seed for split in splits],
+            [functools.partial(self._model, task) for task in tasks],
+            [task.development for task in tasks],
+            seeds=[task.seed for task in tasks],
             num_folds=self.num_folds,
             turns=self.turns,
             weight_decays=self.weight_decay,
@@ -77,43 +61,30 @@ class Ours(LastLayer):
             progress=False,
             **options | {"optimizer": OPTIMIZERS[self.optimizer]},
         )
-        return [_described(one, split) for one, split in zip(found, splits, strict=True)]
+        return [
+            (Calibrated(one.model, one.scaling).eval(), self.notes(one, task))
+            for one, task in zip(found, tasks, strict=True)
+        ]
 
-    def _model(self, split: Split, train: Pair) -> nn.Module:
-        """A new model for some of the data of a seed."""
-        return self.make(replace(split, train=train))
+    def _model(self, task: Supervised, train: tuple[Tensor, ...]) -> nn.Module:
+        """A new model for some of the data of a task."""
+        return self.make(replace(task, train=train))
 
-
-@torch.no_grad()
-def _described(found: CrossFit, split: Split) -> tuple[nn.Module, dict[str, Any]]:
-    """The model that predicts, what to note about it, and alternatives to it."""
-    exact = _exact(found.model, split.development)
-    exact_folds = [_exact(model, fold.train) for model, fold in found.folds]
-    (predictive, data), (exact_predictive, _) = found.held_out(), found.held_out(exact_folds)
-    tails, variance, none = TailScaling(), VarianceScaling(), nn.Identity()
-    cases = {  # what predicts, and what that predicts of held-out data
-        "": (Calibrated(found.model, found.scaling), found.scaling(predictive)),
-        "gaussian": (Calibrated(found.model, variance), calibrated(variance, predictive, data)),
-        "uncalibrated": (Calibrated(found.model, none), predictive),
-        "exact": (Calibrated(exact, tails), calibrated(tails, exact_predictive, data)),
-    }
-    notes: dict[str, Any] = {"epochs": found.epochs, "weight_decay": found.weight_decay}
-    for name, (_, held_out) in cases.items():
-        nll = -held_out.log_prob(data[1]).double().mean().item()
-        notes[f"validation_nll_{name}".rstrip("_")] = nll
-    notes["validation_rmse"] = (predictive.mean - data[1]).square().mean().sqrt().item()
-    notes["tried"] = [
-        {name.replace("nll", "validation_nll"): value for name, value in one.items()}
-        for one in found.tried
-    ]
-    notes["alternatives"] = {name: cases[name][0].eval() for name in ALTERNATIVES}
-    return cases[""][0].eval(), notes
+    @torch.no_grad()
+    def notes(self, found: CrossFit, task: Supervised) -> dict[str, Any]:
+        """What to note about training."""
+        predictive, data = found.held_out()
+        return {
+            "epochs": found.epochs,
+            "weight_decay": found.weight_decay,
+            "validation_nll": held_out_nll(found.scaling(predictive), data[1]),
+            "tried": [
+                {name.replace("nll", "validation_nll"): value for name, value in one.items()}
+                for one in found.tried
+            ],
+        }
 
 
-def _exact(model: nn.Module, train: tuple[Tensor, ...]) -> nn.Module:
-    """The model with its last layer solved in closed form."""
-    exact = copy.deepcopy(model)
-    assert isinstance(exact, ll.Network)
-    assert isinstance(exact.head, ll.Regression)
-    exact.head.fit_exact(exact.backbone(train[0]), train[1], estimate_noise=True)
-    return exact
+def held_out_nll(predictive: Any, target: Tensor) -> float:
+    """The mean NLL of predictions, in double precision."""
+    return -predictive.log_prob(target).double().mean().item()

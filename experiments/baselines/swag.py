@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call, stack_module_state, vmap
+from torch.func import functional_call
 
 import lastlayer as ll
 
-from ..backbones import mlp
-from ..datasets.uci import Split
-from ..method import Method
+from ..harness.task import Supervised
+from .fitted import Fitted
+from .plain import PlainNetwork, mixed
 
 
 @dataclass(frozen=True, kw_only=True)
-class SWAG(Method):
+class SWAG(Fitted):
     """Trains as MAP does, then collects weights while plain SGD goes on."""
 
     label = "SWAG"
@@ -32,33 +31,31 @@ class SWAG(Method):
     patience: int | None = 500  # not in the paper
     scale_targets: bool = True  # not in the paper, whose figures are from elsewhere
 
-    def make(self, split: Split) -> mlp.GaussianNetwork:
+    def make(self, task: Supervised) -> PlainNetwork:
         """The network with a linear last layer."""
-        return mlp.GaussianNetwork(mlp.regressor(split.num_inputs))
+        return PlainNetwork.of(task)
 
     def fit(
-        self, models: list[nn.Module], splits: Sequence[Split], checkpoint: Path | None
+        self, models: list[nn.Module], tasks: Sequence[Supervised], checkpoint: Path | None
     ) -> list[dict[str, Any]]:
         """Train, and then replace each model by the draws of its Gaussian."""
-        notes = super().fit(models, splits, checkpoint)
-        snapshots = []
+        notes = super().fit(models, tasks, checkpoint)
+        data = [task.development for task in tasks]
+        options: dict[str, Any] = {"learning_rate": self.collecting_rate, "schedule": "constant"}
+        options |= {"epochs": 1, "optimizer": torch.optim.SGD}
+        paths: list[list[dict[str, Tensor]]] = [[] for _ in tasks]
         for epoch in range(self.num_snapshots):
-            moved = [replace(split, seed=1000 * split.seed + epoch) for split in splits]
-            changes = {"epochs": 1, "learning_rate": self.collecting_rate, "schedule": "constant"}
-            data = [split.development for split in splits]
-            self.optimise(models, moved, data, None, optimizer=torch.optim.SGD, **changes)
-            snapshots.append(_weights(models))
-        stacked = {name: torch.stack([s[name] for s in snapshots], 1) for name in snapshots[0]}
-        for at, (model, split) in enumerate(zip(models, splits, strict=True)):
-            generator = torch.Generator().manual_seed(split.seed)
-            path = {name: weights[at] for name, weights in stacked.items()}
-            models[at] = WeightDraws(model, draws(path, self.num_prediction_samples, generator))
+            seeds = [1000 * task.seed + epoch for task in tasks]
+            self.optimise(models, data, seeds, None, **options)
+            for snapshots, model in zip(paths, models, strict=True):
+                weights = {name: w.detach().clone() for name, w in model.named_parameters()}
+                snapshots.append(weights)
+        for at, task in enumerate(tasks):
+            generator = torch.Generator().manual_seed(task.seed)
+            path = {name: torch.stack([s[name] for s in paths[at]]) for name in paths[at][0]}
+            drawn = draws(path, self.num_prediction_samples, generator)
+            models[at] = WeightDraws(models[at], drawn)
         return notes
-
-
-def _weights(models: list[nn.Module]) -> dict[str, Tensor]:
-    """The weights of all models, stacked."""
-    return {name: w.detach().clone() for name, w in stack_module_state(models)[0].items()}
 
 
 def draws(path: dict[str, Tensor], count: int, generator: torch.Generator) -> dict[str, Tensor]:
@@ -84,14 +81,19 @@ def draws(path: dict[str, Tensor], count: int, generator: torch.Generator) -> di
 
 
 class WeightDraws(nn.Module):
-    """The equal mixture of a network's predictives over draws of its weights."""
+    """The equal mixture of a model's predictives over draws of its weights.
 
-    def __init__(self, network: nn.Module, weights: dict[str, Tensor]) -> None:
+    Args:
+        model: whose weights are replaced.
+        weights: by name, (S, *shape) each.
+    """
+
+    def __init__(self, model: nn.Module, weights: dict[str, Tensor]) -> None:
         super().__init__()
-        self.network, self.weights = copy.deepcopy(network), weights
+        self.model, self.weights = model, weights
 
     def forward(self, inputs: Tensor) -> ll.Predictive:
         """The mixture."""
-        predictive = vmap(lambda w: functional_call(self.network, w, (inputs,)))(self.weights)
-        mean, *others = (t.movedim(0, -2) for t in predictive._tensors())  # (*batch, S, 1)
-        return ll.predictive.mix(ll.GaussianPredictive(mean, *others))
+        count = len(next(iter(self.weights.values())))
+        each = ({name: w[at] for name, w in self.weights.items()} for at in range(count))
+        return mixed([functional_call(self.model, weights, (inputs,)) for weights in each])

@@ -3,72 +3,50 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
-import torch
-from torch import Tensor, nn
+from torch import nn
 
 import lastlayer as ll
 
-from ..backbones import mlp
-from ..datasets.uci import Split
-from ..method import Method
+from ..harness.task import Supervised
+from .fitted import Fitted
 
 
 @dataclass(frozen=True, kw_only=True)
-class LastLayer(Method):
-    """A network with a regression head, whose prior is the paper's by default."""
+class LastLayer(Fitted):
+    """A network with the head of its likelihood, whose prior is the paper's by default."""
+
+    label: ClassVar[str] = "last layer"
 
     prior_variance: float = 1.0  # paper, appendix D: N(0, I) and inverse-Wishart(1, 1)
     noise_dof: float = 1.0
     noise_scale: float = 1.0
     bias: bool = False  # the paper has none
 
-    def make(self, split: Split) -> nn.Module:
+    @property
+    def prior(self) -> ll.Prior:
+        """The prior of weights and noise."""
+        return ll.Prior(self.prior_variance, self.noise_dof, self.noise_scale)
+
+    def make(self, task: Supervised) -> nn.Module:
         """The network with the head."""
-        return ll.Network(mlp.features(split.num_inputs), self.head(split))
+        return ll.Network(task.backbone(), self.head(task))
 
-    def head(
-        self, split: Split, kind: type[ll.Regression] = ll.Regression, **options: Any
-    ) -> ll.Regression:
+    def head(self, task: Supervised, **options: Any) -> ll.Head:
         """The last layer."""
-        prior = ll.Prior(self.prior_variance, self.noise_dof, self.noise_scale)
-        options |= {"prior": prior, "bias": self.bias}
-        return kind(mlp.WIDTH, num_data=split.num_data, **options)
-
-
-class StartScaled(ll.Regression):
-    r"""Regression with first weights of a given size.
-
-    Args:
-        num_features: N, the width of the features.
-        start_scale: standard deviation of the weights, in root mean squares of the targets over
-            $\sqrt{N}$.
-        options: of `Regression`.
-    """
-
-    def __init__(self, num_features: int, *, start_scale: float, **options: Any) -> None:
-        super().__init__(num_features, **options)
-        self.start_scale = start_scale
-
-    @torch.no_grad()
-    def initialize_scale(self, mean_square: Tensor) -> None:
-        """Start with noise and weights at the scale of the targets."""
-        super().initialize_scale(mean_square)
-        stddev = self.start_scale * (mean_square / self.width).sqrt()
-        self.mean.normal_().mul_(stddev.unsqueeze(-1))
+        options = {"prior": self.prior, "bias": self.bias, **options}
+        return task.likelihood.head(task.num_features, num_data=task.num_data, **options)
 
 
 @dataclass(frozen=True, kw_only=True)
 class VBLL(LastLayer):
-    """The paper's model and settings."""
+    """A variational Bayesian last layer with the paper's settings."""
 
     label = "VBLL"
 
-    start_scale: float = 1.0  # not in the paper; chosen on held-out data, see decision 10
+    start_scale: float = 1.0  # of initial weights; not in the paper, see decision 10
 
-    def head(
-        self, split: Split, kind: type[ll.Regression] = StartScaled, **options: Any
-    ) -> ll.Regression:
-        """The last layer, whose first weights are larger than `Regression.initialize` has them."""
-        return super().head(split, kind, **options | {"start_scale": self.start_scale})
+    def head(self, task: Supervised, **options: Any) -> ll.Head:
+        """The last layer, with larger initial weights than those of `Regression.initialize`."""
+        return super().head(task, **options | {"initial_scale": self.start_scale})

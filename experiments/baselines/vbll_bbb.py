@@ -6,25 +6,24 @@ from dataclasses import dataclass
 
 import lastlayer as ll
 
-from ..backbones import mlp
-from ..datasets.uci import Split
+from ..harness.task import Supervised
 from .bbb import Variational
 from .vbll import LastLayer
 
 
 @dataclass(frozen=True, kw_only=True)
 class VBLLBBB(Variational, LastLayer):
-    """VBLL's head; the last layer is integrated out, features are drawn."""
+    """A variational last layer, integrated out, on variational features, which are drawn."""
 
     label = "VBLL BBB"
 
     feature_kl_weight: float = 1.0  # the whole divergence: paper, section 5.2
 
-    def make(self, split: Split) -> ll.Network:
-        """VBLL's network with variational features."""
+    def make(self, task: Supervised) -> ll.Network:
+        """The network with variational features."""
         return ll.Network(
-            ll.make_variational(mlp.features(split.num_inputs)),
-            self.head(split),
+            ll.make_variational(task.backbone()),
+            self.head(task),
             num_prediction_samples=self.num_prediction_samples,
             feature_kl_weight=self.feature_kl_weight,
         )

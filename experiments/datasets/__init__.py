@@ -1,1 +1,1 @@
-"""The data sets of the experiments, one file each."""
+"""Data sets: where they come from, how they are read and split."""

@@ -1,18 +1,18 @@
 """Six regression problems of the UCI repository, as the paper splits and scales them.
 
-Tables are read from `$LASTLAYER_DATA/uci/<name>.csv`: a header, and the target `y` last. The
-folder is `data` where the variable is not set; `python -m experiments download` fills it.
+Tables are read from `uci/<name>.csv` in the folder of data: a header, and the target `y` last.
+`python -m experiments download` fetches them.
 """
 
 from __future__ import annotations
 
-import os
-from dataclasses import dataclass
-from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
+
+from . import folder
 
 Pair = tuple[Tensor, Tensor]
 
@@ -20,40 +20,17 @@ NAMES = ("boston", "concrete", "energy", "power", "wine", "yacht")
 TEST, VALIDATION = 0.1, 0.18  # of all examples; the rest is for training (paper, appendix D)
 
 
-@dataclass(frozen=True)
-class Split:
+class Split(NamedTuple):
     """Training, validation and test data of one seed, (T, N) and (T, 1) each.
 
     Inputs are standardised and targets centred by the statistics of the training data; targets
     may be scaled too, and then `target_scale` is what to multiply them by.
     """
 
-    seed: int
     train: Pair
     validation: Pair
     test: Pair
     target_scale: float = 1.0
-
-    @property
-    def num_inputs(self) -> int:
-        """N."""
-        return self.train[0].shape[-1]
-
-    @property
-    def num_data(self) -> int:
-        """T, of the training data."""
-        return len(self.train[0])
-
-    @property
-    def development(self) -> Pair:
-        """Training and validation data together."""
-        inputs, targets = zip(self.train, self.validation, strict=True)
-        return torch.cat(inputs), torch.cat(targets)
-
-
-def root() -> Path:
-    """The folder of all data."""
-    return Path(os.environ.get("LASTLAYER_DATA", "data"))
 
 
 def load(name: str) -> tuple[np.ndarray, np.ndarray]:
@@ -61,12 +38,7 @@ def load(name: str) -> tuple[np.ndarray, np.ndarray]:
 
     Rows are sorted, so that splits do not depend on the order in which a source has them.
     """
-    path = root() / "uci" / f"{name}.csv"
-    if not path.is_file():
-        raise FileNotFoundError(
-            f"there is no {path}; set LASTLAYER_DATA to the folder that holds uci/{name}.csv, or "
-            "fetch the data sets with: python -m experiments download"
-        )
+    path = folder.find(f"uci/{name}.csv", "python -m experiments download")
     table = np.loadtxt(path, delimiter=",", skiprows=1)
     table = table[np.lexsort(table.T[::-1])]
     return table[:, :-1], table[:, -1]
@@ -87,4 +59,4 @@ def split(name: str, seed: int, *, scale_targets: bool = False) -> Split:
         x, y = (inputs[rows] - centre) / spread, (target[rows] - mean) / scale
         return torch.tensor(x, dtype=torch.float32), torch.tensor(y[:, None], dtype=torch.float32)
 
-    return Split(seed, pair(train), pair(validation), pair(test), scale)
+    return Split(pair(train), pair(validation), pair(test), scale)

@@ -1,7 +1,5 @@
 """Regularisers of a variance: weight decay beside the priors of noise and weights.
 
-    python -m experiments.regularizers --output results/regularizers
-
 The two figures of the paper's "Understanding Prior Regularizers" (appendix C), for one diagonal
 element p of a triangular factor: weight decay is λp²/2, the terms of this package a·exp(2p) − 2bp.
 Weight decay has its minimum at exp(p) = 1, whatever its strength; a and b put theirs at
@@ -14,27 +12,25 @@ constant: a divergence is zero at its minimum, so its curves need not be shifted
 
 from __future__ import annotations
 
-import argparse
-import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import torch
+import typer
 from matplotlib.axes import Axes
-from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 from torch import Tensor
 
 import lastlayer as ll
-from benchmarks.report import environment
 from lastlayer.functional import gaussian_kl, inverse_wishart_log_density
-from lastlayer.plots._canvas import AMBER, BLUE, NIGHT, ORANGE, SKY, make_axes
+from lastlayer.plots._canvas import make_axes
 
-# From small to large, also for colour-blind eyes.
-RAMP = LinearSegmentedColormap.from_list("sweep", [NIGHT, BLUE, SKY, AMBER, ORANGE])
+from ..harness.tables import table
+from . import record
+from .style import RAMP
 
 
 @dataclass(frozen=True)
@@ -176,10 +172,18 @@ def draw(axes: Axes, shown: dict[str, Any], limits: tuple[float, float, float]) 
     axes.legend(frameon=False, fontsize="small", handlelength=1.2, columnspacing=1.2, **place)
 
 
-def run(config: Config, output: Path) -> None:
-    """Draw, and write figures and their data to a folder."""
+def regularizers(
+    output: Annotated[Path, typer.Option(help="Folder for figures and record.")] = Path(
+        "results/regularizers"
+    ),
+) -> None:
+    """The paper's regularisers of a variance, beside weight decay.
+
+    Draws weight decay and the regularisers of the priors for several strengths and targets. All
+    settings, each with its source, are the first lines of experiments/figures/regularizers.py.
+    """
+    config, figures = Config(), {}
     output.mkdir(parents=True, exist_ok=True)
-    figures = {}
     for name, both in panels(config).items():
         figure = Figure(figsize=(10, 4.2), layout="constrained")
         figures[name] = [data(panel, config.num_points) for panel in both]
@@ -187,21 +191,27 @@ def run(config: Config, output: Path) -> None:
             draw(axes, shown, panel.limits)
         figure.savefig(output / f"{name}.png", dpi=160)
         print(output / f"{name}.png")
-    record = {"config": asdict(config), "figures": figures, "versions": environment()}
-    (output / "regularizers.json").write_text(json.dumps(record) + "\n")
+    record.write(output, "regularizers", {"config": asdict(config), "figures": figures})
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Run from the command line."""
-    parser = argparse.ArgumentParser(
-        description="Draw the regularisers of a variance, weight decay and those of the priors, "
-        "for several strengths and targets. All settings, each with its source, are the first "
-        "lines of this file."
+def write_page(results: Path) -> str | None:
+    """Write the page; a line for the index, or None without a record."""
+    found = record.read(results, "regularizers")
+    if found is None:
+        return None
+    parts = []
+    for name, both in found["figures"].items():
+        rows = [
+            [shown["title"], label, f"{minimum[0]:g}"]
+            for shown in both
+            for label, minimum in shown["minima"].items()
+        ]
+        header = ["", "", f"minimum at {both[0]['xlabel']}"]
+        parts += [f"![{both[1]['title']}]({name}.png)", table(header, rows, num_names=2)]
+    about = (
+        "For one diagonal element p of a triangular factor. Weight decay has its minimum at "
+        "exp(p) = 1, whatever its strength; the regularisers of the priors have location and "
+        "strength apart."
     )
-    default, where = Path("results/regularizers"), "folder to write to (%(default)s)"
-    parser.add_argument("--output", type=Path, default=default, metavar="DIR", help=where)
-    run(Config(), parser.parse_args(arguments).output)
-
-
-if __name__ == "__main__":
-    main()
+    record.write_page(results, "regularizers", "Regularisers of a variance", about, *parts)
+    return "Weight decay cannot choose where a variance is drawn to; the priors can."

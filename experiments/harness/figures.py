@@ -1,8 +1,6 @@
-"""Pictures of the tables: a panel for each data set, a line for each method."""
+"""Pictures of the tables: a panel for each column, a line for each method."""
 
 from __future__ import annotations
-
-from pathlib import Path
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -11,64 +9,82 @@ from matplotlib.lines import Line2D
 
 from lastlayer.plots._canvas import BLUE, GREEN, GREY, INK, ORANGE, PALE
 
-from ..published import DATASETS, SUSPECT, UCI, Estimate
-from .markdown import name
-from .statistics import Runs
+from .statistics import Estimate, Metric, Published, Runs
+from .tables import title
 
 COLOURS = {True: BLUE, False: ORANGE, None: GREY}
 GROUPS = {True: "single pass", False: "several passes", None: "not in the registry"}
+DASHED = (0, (4, 3))
 FAR = 4.0  # interquartile ranges above the middle half of all means: drawn at the edge
-LABELS = {
-    "nll": "NLL",
-    "rmse": "RMSE",
-    "coverage": "coverage of 90 % intervals, in percent",
-}
 
 
-def write(runs: Runs, folder: Path) -> None:
-    """nll.png, rmse.png and coverage.png."""
-    for metric in LABELS:
-        # Without the version of matplotlib, the same records give the same file for longer.
-        draw(runs, metric).savefig(folder / f"{metric}.png", metadata={"Software": None})
+def draw(
+    runs: Runs,
+    metric: Metric,
+    published: Published | None = None,
+    highlight: str = "",
+    nominal: float | None = None,
+) -> Figure:
+    """One metric of all methods: dots are measured, hollow diamonds published.
 
-
-def draw(runs: Runs, metric: str) -> Figure:
-    """One metric of all methods: dots are ours, hollow diamonds the paper's."""
+    Args:
+        runs: all records.
+        metric: what to draw.
+        published: another's figures.
+        highlight: a method to draw in a colour of its own.
+        nominal: the right value, if there is one; all panels then share their axis.
+    """
     methods = runs.main
-    size = (13, 1.5 + 0.29 * len(methods))
-    figure = Figure(figsize=size, dpi=150, layout="constrained")
-    panels = figure.subplots(1, len(DATASETS), sharey=True, sharex=metric == "coverage")
-    for panel, dataset in zip(panels, DATASETS, strict=True):
-        _panel(panel, runs, methods, dataset, metric)
-        panel.set_title(name(dataset), fontsize="medium", color=INK)
+    published = Published({}) if published is None else published
+    figure = Figure(figsize=(13, 1.5 + 0.29 * len(methods)), dpi=150, layout="constrained")
+    panels = figure.subplots(
+        1, len(runs.columns), sharey=True, sharex=nominal is not None, squeeze=False
+    )[0]
+    for panel, column in zip(panels, runs.columns, strict=True):
+        _panel(panel, runs, column, metric, published, highlight, nominal)
+        panel.set_title(title(column), fontsize="medium", color=INK)
     panels[0].set_yticks(range(len(methods)))
     panels[0].set_yticklabels([runs.methods[method].label.strip("`") for method in methods])
     panels[0].set_ylim(len(methods) - 0.5, -0.5)
-    figure.supxlabel(LABELS[metric], fontsize="medium")
-    figure.legend(
-        handles=_legend(runs, methods, metric), loc="outside upper left", ncols=6, frameon=False
-    )
+    figure.supxlabel(metric.label, fontsize="medium")
+    handles = _legend(runs, bool(published.cells), highlight, nominal)
+    figure.legend(handles=handles, loc="outside upper left", ncols=6, frameon=False)
     return figure
 
 
-def _panel(panel: Axes, runs: Runs, methods: list[str], dataset: str, metric: str) -> None:
-    scale = 100 if metric == "coverage" else 1
-    measured = {method: runs.estimate(method, dataset, metric) for method in methods}
-    paper = {m: UCI[m, dataset, metric] for m in methods if (m, dataset, metric) in UCI}
-    certain = [cell for m, cell in paper.items() if (m, dataset, metric) not in SUSPECT]
-    if metric != "coverage":
-        panel.set_xlim(*_limits([*filter(None, measured.values()), *certain]))
+def _panel(
+    panel: Axes,
+    runs: Runs,
+    column: str,
+    metric: Metric,
+    published: Published,
+    highlight: str,
+    nominal: float | None,
+) -> None:
+    methods = runs.main
+    measured = {method: runs.estimate(method, column, metric.name) for method in methods}
+    keys = {method: (method, column, metric.name) for method in methods}
+    paper = {m: published.cells[key] for m, key in keys.items() if key in published.cells}
+    if nominal is None:
+        certain = [cell for m, cell in paper.items() if keys[m] not in published.suspect]
+        scale, sign = metric.scale, -1 if metric.higher_is_better else 1
+        known = [
+            Estimate(scale * cell.mean, scale * cell.stderr)
+            for cell in filter(None, measured.values())
+        ]
+        limits = _limits([Estimate(sign * mean, stderr) for mean, stderr in [*known, *certain]])
+        panel.set_xlim(*sorted(sign * limit for limit in limits))
+    else:
+        panel.axvline(nominal, color=INK, linewidth=0.9, linestyle=DASHED, zorder=0)
     for line, method in enumerate(methods):
-        colour = GREEN if method == "ours" else COLOURS[runs.methods[method].single_pass]
+        colour = GREEN if method == highlight else COLOURS[runs.methods[method].single_pass]
         offset = 0.16 if paper else 0.0
         if cell := paper.get(method):
-            note = "†" if (method, dataset, metric) in SUSPECT else ""
+            note = "†" if keys[method] in published.suspect else ""
             _dot(panel, cell, line + offset, colour, hollow=True, note=note)
         if cell := measured[method]:
-            scaled = Estimate(scale * cell.mean, scale * cell.stderr)
+            scaled = Estimate(*(metric.scale * value for value in cell))
             _dot(panel, scaled, line - offset, colour, hollow=False)
-    if metric == "coverage":
-        panel.axvline(90, color=INK, linewidth=0.9, linestyle=(0, (4, 3)), zorder=0)
     for line in range(1, len(methods)):
         groups = [runs.methods[m].single_pass for m in methods[line - 1 : line + 1]]
         if groups[0] != groups[1]:
@@ -81,7 +97,7 @@ def _panel(panel: Axes, runs: Runs, methods: list[str], dataset: str, metric: st
 
 
 def _limits(cells: list[Estimate]) -> tuple[float, float]:
-    """From the best to where a few bad ones would squeeze the others."""
+    """From the lowest to where a few high ones would squeeze the others."""
     pairs = np.array([[cell.mean, np.nan_to_num(cell.stderr)] for cell in cells]).reshape(-1, 2)
     mean, stderr = pairs[np.isfinite(pairs[:, 0])].T
     if not len(mean):
@@ -124,21 +140,19 @@ def _dot(
     panel.text(edge + 2 * step, height, text, ha=side, va="center", fontsize=6.5, color=colour)
 
 
-def _legend(runs: Runs, methods: list[str], metric: str) -> list[Line2D]:
-    groups = dict.fromkeys(runs.methods[method].single_pass for method in methods)
+def _legend(runs: Runs, published: bool, highlight: str, nominal: float | None) -> list[Line2D]:
+    groups = dict.fromkeys(runs.methods[method].single_pass for method in runs.main)
     handles = [
         Line2D([], [], color=COLOURS[group], marker="s", linestyle="", label=GROUPS[group])
         for group in groups
     ]
-    if "ours" in methods:
-        label = runs.methods["ours"].label
+    if highlight in runs.main:
+        label = runs.methods[highlight].label
         handles.append(Line2D([], [], color=GREEN, marker="s", linestyle="", label=label))
-    handles.append(
-        Line2D([], [], color=INK, marker="o", label="measured, mean ± standard error")
-    )  # fmt: skip
-    if metric == "coverage":
-        style = (0, (4, 3))
-        handles.append(Line2D([], [], color=INK, linestyle=style, label="nominal"))
-    else:
+    measured = "measured, mean ± standard error"
+    handles.append(Line2D([], [], color=INK, marker="o", label=measured))
+    if nominal is not None:
+        handles.append(Line2D([], [], color=INK, linestyle=DASHED, label="nominal"))
+    if published:
         handles.append(Line2D([], [], color=INK, marker="D", mfc="white", label="paper"))
     return handles

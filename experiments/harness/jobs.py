@@ -1,154 +1,222 @@
-"""Running jobs on all cores or on a Ray cluster, with progress and the time left."""
+"""Experiments as resumable jobs: what is still to be run, and running it."""
 
 from __future__ import annotations
 
-import itertools
-import math
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import Literal, Protocol, TypeVar
+import dataclasses
+import hashlib
+import json
+import shutil
+import time
+import traceback
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
-import joblib
-from rich.console import Console
-from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeElapsedColumn
-from rich.text import Text
+import torch
 
-Executor = Literal["local", "ray"]
+from . import records
+from .method import Entry, Method
+from .records import Record
+from .task import Task
+
+RECORDED = Path(__file__).parents[2] / "results"  # those of this repository
 
 
-class Job(Protocol):
-    """Something to be run, which can tell how long it takes and whether it is done."""
+@dataclass(frozen=True, kw_only=True)
+class Experiment:
+    """Methods on the columns of a table: data sets, or settings of one.
+
+    Args:
+        name: of its folder of results.
+        columns: for each column what records name it by: `dataset`, and more where one data set
+            has several columns.
+        entries: by name, in the order of tables.
+        task: from column, seed and the configured method to the task.
+        num_data: from column to the number of examples, for estimates of time.
+        packages: whose versions records hold.
+        threads: of a job.
+    """
+
+    name: str
+    columns: Mapping[str, Mapping[str, Any]]
+    entries: Mapping[str, Entry]
+    task: Callable[[str, int, Any], Task]
+    num_data: Callable[[str], int]
+    packages: tuple[str, ...] = ()
+    threads: int = 1  # a process for each core
+
+    @property
+    def identity(self) -> tuple[str, ...]:
+        """What tells the runs of a method on a data set apart."""
+        names = dict.fromkeys(name for about in self.columns.values() for name in about)
+        return (*(name for name in names if name != "dataset"), "seed")
+
+    def path(self, results: Path, column: str, entry: str) -> Path:
+        """Where the records of a method on a column are."""
+        return results / self.name / f"{self.columns[column]['dataset']}-{entry}.jsonl"
+
+    def read(self, results: Path, column: str, entry: str) -> list[Record]:
+        """The records of a method on a column."""
+        about = self.columns[column].items()
+        found = records.read(self.path(results, column, entry), self.identity)
+        return [record for record in found if about <= record["config"].items()]
+
+
+@dataclass(frozen=True)
+class Job:
+    """Some seeds of a method on a column, which train together."""
+
+    experiment: Experiment
+    column: str
+    entry: str
+    seeds: tuple[int, ...]
+    results: Path
+    changes: tuple[tuple[str, Any], ...] = ()  # of settings
+    since: str = ""  # records from before do not count
+
+    @property
+    def method(self) -> Method:
+        """The method with the settings of this column."""
+        return self.experiment.entries[self.entry].configured(self.column, **dict(self.changes))
+
+    def config(self, seed: int) -> dict[str, Any]:
+        """All that a run depends on, besides versions."""
+        run = {"method": self.entry, **self.experiment.columns[self.column], "seed": seed}
+        return json.loads(json.dumps(run | dataclasses.asdict(self.method)))
+
+    @property
+    def path(self) -> Path:
+        """The file of its records."""
+        return self.experiment.path(self.results, self.column, self.entry)
+
+    @property
+    def checkpoint(self) -> Path:
+        """Where training is saved until it is done."""
+        text = json.dumps([self.config(seed) for seed in self.seeds])
+        digest = hashlib.blake2b(text.encode(), digest_size=6).hexdigest()
+        return self.results / ".checkpoints" / f"{self.path.stem}-{digest}"
+
+    def records(self) -> list[Record]:
+        """Those of the same method and column."""
+        return self.experiment.read(self.results, self.column, self.entry)
+
+    def is_done(self) -> bool:
+        """Whether all seeds have a record."""
+        found = {r["config"]["seed"] for r in self.records() if r["time"] >= self.since}
+        return found.issuperset(self.seeds)
 
     @property
     def cost(self) -> float:
-        """How long it takes, in units that all jobs share."""
+        """How long it takes, roughly, in units that all jobs share."""
+        return self.method.cost(self.experiment.num_data(self.column), len(self.seeds))
 
     @property
     def expected_seconds(self) -> float | None:
-        """How long it takes a core, if that can be told before."""
+        """The processor time that it takes by the records of this repository, if it has some."""
+        found = self.experiment.read(RECORDED, self.column, self.entry)
+        num_data = self.experiment.num_data(self.column)
+        names = {field.name for field in dataclasses.fields(self.method)}
+        seconds = cost = 0.0
+        for record in found:
+            settings = {name: v for name, v in record["config"].items() if name in names}
+            seeds = record["seeds_together"]
+            cost += dataclasses.replace(self.method, **settings).cost(num_data, seeds) / seeds
+            seconds += record["processor_seconds"]
+        return self.cost * seconds / cost if found else None
 
-    def is_done(self) -> bool:
-        """Whether its results are there."""
 
-
-AnyJob = TypeVar("AnyJob", bound=Job)
-
-
-def run_all(
-    run: Callable[[AnyJob], str | None],
-    jobs: Sequence[AnyJob],
-    *,
-    executor: Executor = "local",
-    num_workers: int | None = None,
-    console: Console | None = None,
-) -> list[str]:
-    """Run all jobs and return what went wrong; one that fails does not stop the others.
+def plan(
+    experiment: Experiment,
+    columns: Iterable[str],
+    entries: Iterable[str],
+    results: Path,
+    num_seeds: int | None = None,
+    again: bool = False,
+    **changes: Any,
+) -> list[Job]:
+    """What is still to be run, the longest first.
 
     Args:
-        run: of a job; returns an error as text, if any. Must be importable where it runs.
-        jobs: the longest first, for workers to end together.
-        executor: processes of this machine, or a Ray cluster: the one that RAY_ADDRESS names,
-            else one of this machine. Its workers must see the same folder of results.
-        num_workers: one for each core if None.
-        console: where to show progress.
+        experiment: the experiment.
+        columns: by name.
+        entries: by name.
+        results: folder of the records.
+        num_seeds: seeds 0, 1, …; each entry's own number if None.
+        again: whether to run what has a record too.
+        changes: settings of all methods that differ from their own.
     """
-    console = Console(stderr=True) if console is None else console
-    with _backend(executor, num_workers):
-        count = joblib.effective_n_jobs(num_workers or -1)
-        with _shown(jobs, count, console):
-            found = joblib.Parallel(n_jobs=count, batch_size=1, pre_dispatch="all")(
-                joblib.delayed(run)(job) for job in jobs
+    jobs = []
+    for column in columns:
+        for name in entries:
+            entry = experiment.entries[name]
+            if column not in entry.num_seeds:
+                continue
+            seeds = range(entry.num_seeds[column] if num_seeds is None else num_seeds)
+            since = records.now() if again else ""
+            whole = Job(
+                experiment, column, name, tuple(seeds), results, tuple(changes.items()), since
             )
-    return [error for error in found if error is not None]
+            done = set() if again else _done(whole)
+            left = [seed for seed in seeds if seed not in done]
+            size = entry.together[column]
+            jobs += [
+                dataclasses.replace(whole, seeds=tuple(left[first : first + size]))
+                for first in range(0, len(left), size)
+            ]
+    return sorted(jobs, key=lambda job: -job.cost)
 
 
-@contextmanager
-def _backend(executor: Executor, num_workers: int | None) -> Iterator[None]:
-    """Let joblib run where it should."""
-    if executor == "local":
-        with joblib.parallel_config("loky", inner_max_num_threads=1):
-            yield
-        return
-    try:
-        import ray
-        from ray.util.joblib import register_ray
-    except ImportError as error:
-        raise ImportError(
-            "--executor ray needs Ray; install it with: pip install 'lastlayer[ray]'"
-        ) from error
-    started = not ray.is_initialized()
-    if started:
-        ray.init(num_cpus=num_workers, include_dashboard=False, log_to_driver=False)
-    register_ray()  # type: ignore[no-untyped-call]
-    try:
-        with joblib.parallel_config("ray"):
-            yield
-    finally:
-        if started:
-            ray.shutdown()
+def _done(job: Job) -> set[int]:
+    """Seeds that have a record, which must be of the same configuration.
 
-
-@contextmanager
-def _shown(jobs: Sequence[Job], num_workers: int, console: Console) -> Iterator[None]:
-    """A bar that follows the results as they appear, whoever writes them."""
-    bar = Progress(
-        TextColumn("{task.completed}/{task.total} jobs"),
-        BarColumn(),
-        TimeElapsedColumn(),
-        _TimeLeft(),
-        console=console,
-    )
-    costs = [job.cost for job in jobs]
-    expected = _expected([job.expected_seconds for job in jobs], num_workers)
-    task = bar.add_task("jobs", total=len(jobs), share=0.0, since=0.0, expected=expected)
-    finished = threading.Event()
-
-    def look() -> None:
-        done = [job.is_done() for job in jobs]
-        if sum(done) > bar.tasks[task].completed:
-            share = sum(itertools.compress(costs, done)) / sum(costs)
-            since = bar.tasks[task].elapsed or 0.0
-            bar.update(task, completed=sum(done), share=share, since=since)
-
-    def follow() -> None:
-        while not finished.wait(2.0):
-            look()
-
-    follower = threading.Thread(target=follow, daemon=True)
-    with bar:
-        follower.start()
-        try:
-            yield
-        finally:
-            finished.set()
-            follower.join()
-            look()
-
-
-def _expected(seconds: list[float | None], num_workers: int) -> float | None:
-    """How long workers take together, if that is known of every job."""
-    known = [one for one in seconds if one is not None]
-    return max(max(known), sum(known) / num_workers) if len(known) == len(seconds) else None
-
-
-class _TimeLeft(ProgressColumn):
-    """An estimate from the share of the work that was done when the last job ended.
-
-    Before the first has ended, it is from what is expected.
+    A setting that a record does not have is younger than it, and had its default.
     """
+    defaults = {
+        field.name: field.default
+        for field in dataclasses.fields(job.method)
+        if field.default is not dataclasses.MISSING
+    }
+    done = set()
+    for record in job.records():
+        seed = record["config"]["seed"]
+        mine, theirs = job.config(seed), json.loads(json.dumps(defaults)) | record["config"]
+        different = sorted(
+            f"{name} was {theirs.get(name)!r} and is {mine.get(name)!r}"
+            for name in {*mine, *theirs}
+            if theirs.get(name) != mine.get(name)
+        )
+        if different:
+            raise ValueError(
+                f"{job.path} holds runs of another configuration: {'; '.join(different)}. Choose "
+                "another folder with --results, or replace them with --again"
+            )
+        done.add(seed)
+    return done
 
-    def render(self, task: Task) -> Text:
-        """The time left, counting down between the ends of jobs."""
-        share, since, expected = (task.fields[name] for name in ("share", "since", "expected"))
-        elapsed = task.elapsed or 0.0
-        if task.finished:
-            return Text("")
-        if share:
-            left = since * (1 - share) / share - (elapsed - since)
-        elif expected is None:
-            return Text("time left: known after the first job", style="dim")
-        else:
-            left = expected - elapsed
-        text = f"about {math.ceil(left / 60)} min left" if left > 0 else "longer than expected"
-        return Text(text if share else f"{text}, going by earlier records")
+
+def run(job: Job) -> str | None:
+    """Train and test all seeds of a job and write their records; an error as text, if any."""
+    torch.set_num_threads(job.experiment.threads)
+    try:
+        start, start_cpu = time.perf_counter(), time.process_time()
+        method = job.method
+        tasks = [job.experiment.task(job.column, seed, method) for seed in job.seeds]
+        trained = method.train(tasks, job.checkpoint)
+        seconds, cpu = time.perf_counter() - start, time.process_time() - start_cpu
+        common = {
+            "seconds": round(seconds / len(tasks), 3),  # a seed's share
+            "processor_seconds": round(cpu / len(tasks), 3),
+            "seeds_together": len(tasks),
+            "versions": records.versions(job.experiment.packages),
+            "time": records.now(),
+        }
+        made = []
+        for task, (model, notes) in zip(tasks, trained, strict=True):
+            metrics = task.evaluate(model) | task.describe(notes)
+            made.append({"config": job.config(task.seed), "metrics": metrics, **common})
+        records.append(job.path, made)
+    except Exception:
+        return f"{job.path.stem}, {job.column}, seeds {job.seeds}:\n{traceback.format_exc()}"
+    shutil.rmtree(job.checkpoint, ignore_errors=True)
+    return None

@@ -8,7 +8,7 @@ import json
 import os
 import platform
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -20,15 +20,10 @@ import lastlayer as ll
 Record = dict[str, Any]
 
 
-def path_of(results: Path, dataset: str, method: str) -> Path:
-    """Where the records of a method on a data set are."""
-    return results / "uci" / f"{dataset}-{method}.jsonl"
-
-
-def versions() -> dict[str, str]:
-    """What figures depend on, besides the configuration."""
+def versions(packages: Iterable[str] = ()) -> dict[str, str]:
+    """What figures depend on, besides the configuration; packages that are there count."""
     found = {"python": platform.python_version(), "torch": torch.__version__}
-    for name in ("gpytorch", "scipy", "vbll"):
+    for name in packages:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             found[name] = importlib.metadata.version(name)
     return found | {"lastlayer": ll.__version__}
@@ -39,22 +34,30 @@ def now() -> str:
     return datetime.now(timezone.utc).isoformat(timespec="seconds")
 
 
-def read(path: Path) -> list[Record]:
-    """All whole records of a file; for a seed that is there twice, the later one."""
+def read(path: Path, identity: Sequence[str] = ("seed",)) -> list[Record]:
+    """All complete records of a file, in order; of two of the same run the later one.
+
+    Args:
+        path: of the file, which need not exist.
+        identity: names in `config` that tell the runs of the file apart.
+    """
     lines = path.read_text().splitlines() if path.exists() else []
-    found = [_parse(line, f"{path}: line {at}") for at, line in enumerate(lines, 1)]
-    by_seed = {record["config"]["seed"]: record for record in found if record}
-    return [by_seed[seed] for seed in sorted(by_seed)]
+    found = [_parse(line, identity, f"{path}: line {at}") for at, line in enumerate(lines, 1)]
+    by_run = {
+        tuple(record["config"][name] for name in identity): record for record in found if record
+    }
+    return [by_run[run] for run in sorted(by_run)]
 
 
-def _parse(line: str, where: str) -> Record | None:
+def _parse(line: str, identity: Sequence[str], where: str) -> Record | None:
     """A record, or with a warning none."""
     try:
         record: Record = json.loads(line)
-        record["config"]["seed"]
+        for name in identity:
+            record["config"][name]
     except (json.JSONDecodeError, KeyError, TypeError):
         if line.strip():
-            warnings.warn(f"{where} is no whole record, skipped", stacklevel=3)
+            warnings.warn(f"{where} is no complete record, skipped", stacklevel=3)
         return None
     return record
 

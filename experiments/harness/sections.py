@@ -1,16 +1,13 @@
-"""Parts of the page of results, each from the records of runs."""
+"""Tables of an experiment's page: metrics by method and column."""
 
 from __future__ import annotations
 
-import functools
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
-from ..published import DATASETS, SUSPECT, UCI, Estimate
-from .markdown import BLANK, bullets, digits_of, name, ranges, show, signed, table
-from .statistics import ABLATION, PAPER_VARIANTS, Runs, estimate, marked
+from .statistics import Estimate, Metric, Published, Runs, marked
+from .tables import BLANK, bullets, printed_digits, show, show_change, table, title
 
 GROUPS = {True: "*single pass*", False: "*several passes*", None: "*not in the registry*"}
 
@@ -31,218 +28,115 @@ def grouped(
 
 
 def method_table(runs: Runs, methods: Iterable[str], cell: Callable[[str, str], str]) -> str:
-    """A row for each method, a column for each data set."""
+    """A row for each method."""
 
     def rows(method: str) -> list[list[str]]:
-        return [[runs.methods[method].label, *(cell(method, dataset) for dataset in DATASETS)]]
+        return [[runs.methods[method].label, *(cell(method, column) for column in runs.columns)]]
 
-    return table(["", *map(name, DATASETS)], grouped(runs, methods, rows))
-
-
-def compared_table(runs: Runs, methods: Sequence[str], metric: str) -> str:
-    """Two rows for each method: measured here, and the paper's."""
-    ours = {(m, d): runs.estimate(m, d, metric) for m in methods for d in DATASETS}
-    paper = {(m, d): UCI[m, d, metric] for m, d in ours if (m, d, metric) in UCI}
-    certain = {key: cell for key, cell in paper.items() if (*key, metric) not in SUSPECT}
-    best_ours, best_paper = best(runs, ours), best(runs, certain)
-
-    def rows(method: str) -> list[list[str]]:
-        cells = [show(ours[method, d], bold=(method, d) in best_ours) for d in DATASETS]
-        found = [[runs.methods[method].label, "measured", *cells]]
-        if (method, DATASETS[0]) in paper:
-            cells = [
-                show(paper[method, d], digits_of(paper[method, d]), (method, d) in best_paper)
-                + ("†" if (method, d, metric) in SUSPECT else "")
-                for d in DATASETS
-            ]
-            found.append(["", "paper", *cells])
-        return found
-
-    return table(["", "", *map(name, DATASETS)], grouped(runs, methods, rows), num_names=2)
+    return table(["", *map(title, runs.columns)], grouped(runs, methods, rows))
 
 
 def best(
-    runs: Runs, cells: Mapping[tuple[str, str], Estimate | None], digits: int = 2
+    runs: Runs, cells: Mapping[tuple[str, str], Estimate | None], metric: Metric
 ) -> set[tuple[str, str]]:
-    """Method and data set of the cells to mark, among methods of the registry."""
+    """Method and column of the cells to mark, among methods that the experiment knows."""
     single = [method for method, about in runs.methods.items() if about.single_pass]
     found = set()
-    for dataset in DATASETS:
-        column = {
+    for column in runs.columns:
+        known = {
             method: cell
             for (method, where), cell in cells.items()
-            if where == dataset and cell and runs.methods[method].single_pass is not None
+            if where == column and cell and runs.methods[method].single_pass is not None
         }
-        found |= {(method, dataset) for method in marked(column, single, digits)}
+        names = marked(known, single, metric.digits, metric.higher_is_better)
+        found |= {(method, column) for method in names}
     return found
 
 
-def metric_table(
-    runs: Runs, methods: Sequence[str], metric: str, digits: int, mark: bool, percent: bool = False
-) -> str:
-    """A row for each method."""
-    scale = 100 if percent else 1
+def metric_table(runs: Runs, methods: Sequence[str], metric: Metric, mark: bool = True) -> str:
+    """A row for each method, mean ± standard error."""
+    cells = _measured(runs, methods, metric)
+    bold = best(runs, cells, metric) if mark else set()
+    return method_table(
+        runs, methods, lambda m, c: show(cells[m, c], metric.digits, (m, c) in bold)
+    )
+
+
+def compared_table(runs: Runs, methods: Sequence[str], metric: Metric, published: Published) -> str:
+    """Two rows for each method: measured here, and published."""
+    ours = _measured(runs, methods, metric)
+    theirs, certain = (
+        {(m, c): cells[m, c, metric.name] for m, c in ours if (m, c, metric.name) in cells}
+        for cells in (published.cells, published.certain)
+    )
+    best_ours, best_theirs = best(runs, ours, metric), best(runs, certain, metric)
+
+    def rows(method: str) -> list[list[str]]:
+        cells = [
+            show(ours[method, c], metric.digits, (method, c) in best_ours) for c in runs.columns
+        ]
+        found = [[runs.methods[method].label, "measured", *cells]]
+        if any((method, c) in theirs for c in runs.columns):
+            cells = [BLANK] * len(runs.columns)
+            for at, column in enumerate(runs.columns):
+                if cell := theirs.get((method, column)):
+                    digits = printed_digits(cell, metric.digits)
+                    note = "†" if (method, column, metric.name) in published.suspect else ""
+                    cells[at] = show(cell, digits, (method, column) in best_theirs) + note
+            found.append(["", "paper", *cells])
+        return found
+
+    return table(["", "", *map(title, runs.columns)], grouped(runs, methods, rows), num_names=2)
+
+
+def _measured(
+    runs: Runs, methods: Sequence[str], metric: Metric
+) -> dict[tuple[str, str], Estimate | None]:
     cells: dict[tuple[str, str], Estimate | None] = {}
     for method in methods:
-        for dataset in DATASETS:
-            cell = runs.estimate(method, dataset, metric)
-            cells[method, dataset] = cell and Estimate(scale * cell.mean, scale * cell.stderr)
-    bold = best(runs, cells, digits) if mark else set()
-    return method_table(runs, methods, lambda m, d: show(cells[m, d], digits, (m, d) in bold))
+        for column in runs.columns:
+            cell = runs.estimate(method, column, metric.name)
+            cells[method, column] = cell and Estimate(*(metric.scale * value for value in cell))
+    return cells
 
 
-def stability(runs: Runs, methods: Sequence[str]) -> str:
-    """Median and worst NLL, and the seeds that stand out."""
+def stability(runs: Runs, methods: Sequence[str], metric: Metric) -> str:
+    """Median and worst seed of a metric that is better when lower, and seeds that stand out."""
 
-    def cell(method: str, dataset: str) -> str:
-        values = runs.values(method, dataset, "nll")
+    def cell(method: str, column: str) -> str:
+        values = runs.values(method, column, metric.name)
         if not len(values):
             return BLANK
         return f"{np.median(values):.2f} / {np.max(values):.2f}"
 
     lines = [
-        f"{runs.methods[m].label}, {name(d)}: "
-        + ", ".join(f"seed {seed} ({value:.2f})" for seed, value in runs.outliers(m, d).items())
+        f"{runs.methods[m].label}, {title(c)}: "
+        + ", ".join(f"seed {seed} ({value:.2f})" for seed, value in found.items())
         for m in methods
-        for d in DATASETS
-        if runs.outliers(m, d)
+        for c in runs.columns
+        if (found := runs.outliers(m, c, metric.name))
     ]
     return (
         "Median / worst seed.\n\n"
         + method_table(runs, methods, cell)
-        + "\n\nSeeds whose NLL is no number or lies more than three robust standard deviations "
-        "(1.48 median absolute deviations each) above the median:\n\n" + bullets(lines)
+        + f"\n\nSeeds whose {metric.label} is no number or lies more than three robust standard "
+        "deviations (1.48 median absolute deviations each) above the median:\n\n" + bullets(lines)
     )
 
 
-def times(runs: Runs) -> str:
-    """Processor time per seed, and what each method took in all."""
+def change_row(runs: Runs, variant: str, metric: str, whole: str, counts: bool = True) -> list[str]:
+    """Change of a variant from what it is compared with, on the seeds that both have.
 
-    def seconds(method: str, datasets: Iterable[str]) -> list[float]:
-        found = [run for d in datasets for run in runs.by_cell.get((method, d), [])]
-        return [run["processor_seconds"] for run in found]
-
-    def rows(method: str) -> list[list[str]]:
-        found = [seconds(method, [dataset]) for dataset in DATASETS]
-        means = [f"{np.mean(values):.1f}" if values else BLANK for values in found]
-        return [[runs.methods[method].label, *means, f"{sum(map(sum, found)) / 60:.1f}"]]
-
-    minutes = {method: sum(seconds(method, DATASETS)) / 60 for method in runs.methods}
-    total = sum(minutes.values())
-    groups = {
-        "the paper's methods": [method for method in runs.main if method != "ours"],
-        "ours": [method for method in runs.main if method == "ours"],
-        "its ablation": [method for method in minutes if method.startswith(ABLATION)],
-        "variants of the paper's": [
-            method for method in minutes if method.startswith(PAPER_VARIANTS)
-        ],
-    }
-    shares = [(who, sum(minutes[method] for method in group)) for who, group in groups.items()]
-    lines = grouped(runs, runs.methods, rows)
-    lines.append(["**all**", *[""] * len(DATASETS), f"**{total:.1f}**"])
-    return (
-        "Seconds of processor time per seed, mean over seeds; a process has one thread, and seeds "
-        "that trained as one batched model share its time equally. Records hold wall time too, "
-        "which depends on what else the machine did. On two cores "
-        + ", ".join(f"{who} took {spent / 120:.2f} hours" for who, spent in shares)
-        + f"; {total / 60:.2f} core-hours together.\n\n"
-        + table(["", *map(name, DATASETS), "core-minutes"], lines)
-    )
-
-
-def settings(runs: Runs) -> str:
-    """Knobs of each method, chosen epochs, seeds, versions and dates."""
-    lines = []
-    for method, description in runs.methods.items():
-        found = {d: runs.by_cell[method, d] for d in DATASETS if (method, d) in runs.by_cell}
-        if not found:
-            continue
-        configs = {d: [run["config"] for run in records] for d, records in found.items()}
-        knobs = dict.fromkeys(knob for cell in configs.values() for knob in cell[0])
-        text = ", ".join(
-            f"{knob} {_where({d: _either(cell, knob) for d, cell in configs.items()})}"
-            for knob in knobs
-            if knob not in ("method", "dataset", "seed")
-        )
-        counts = _where({dataset: str(len(records)) for dataset, records in found.items()})
-        links = ", ".join(f"[{name(d)}](uci/{d}-{method}.jsonl)" for d in found)
-        lines.append(f"**{description.label}**, {counts} seeds: {text}. Records: {links}.")
-    everything = [run for records in runs.by_cell.values() for run in records]
-    versions = sorted({f"{k} {v}" for run in everything for k, v in run["versions"].items()})
-    dates = sorted(run["time"][:10] for run in everything)
-    if not dates:
-        return bullets([])
-    span = dates[0] if dates[0] == dates[-1] else f"{dates[0]} to {dates[-1]}"
-    return bullets(lines) + f"\n\nVersions: {', '.join(versions)}. Runs of {span}."
-
-
-def _either(configs: Sequence[Mapping[str, object]], knob: str) -> str:
-    """The value of a knob; several, if runs of one cell do not agree."""
-    return " or ".join(sorted({str(config.get(knob)) for config in configs}))
-
-
-def _where(values: Mapping[str, str]) -> str:
-    """One value if it is the same on all data sets, else the most frequent and the exceptions."""
-    common = max(values.values(), key=list(values.values()).count)
-    others = [f"{value} on {name(dataset)}" for dataset, value in values.items() if value != common]
-    return f"{common} ({', '.join(others)})" if others else common
-
-
-def epochs(runs: Runs, methods: Sequence[str]) -> str:
-    """Chosen numbers of epochs."""
-    return (
-        "Epochs chosen on validation data: median over seeds, and in brackets how many seeds chose "
-        "the largest number allowed. Where nothing is chosen so, as by the Gaussian process, "
-        "evaluations of the objective.\n\n"
-        + method_table(runs, methods, functools.partial(chosen_epochs, runs))
-    )
-
-
-def chosen_epochs(runs: Runs, method: str, dataset: str) -> str:
-    """Median over seeds, and how many chose the largest number allowed, if any."""
-    values = runs.values(method, dataset, "epochs")
-    values = values[np.isfinite(values)]
-    if not len(values):
-        return BLANK
-    first = runs.by_cell[method, dataset][0]
-    chosen = first["metrics"].get("validation_nll") is not None
-    most = first["config"].get("epochs") if chosen else None
-    reached = int(np.sum(values >= (most or math.inf)))
-    return f"{np.median(values):.0f}" + (f" ({reached})" if reached else "")
-
-
-def show_change(before: Mapping[int, float], after: Mapping[int, float]) -> str:
-    """Mean difference over the seeds that both have, whose splits are the same.
-
-    With its standard error, and bold beyond two of them.
+    Args:
+        runs: all records.
+        variant: a method.
+        metric: by name.
+        whole: the method that it is compared with.
+        counts: whether to say where the variant has fewer seeds.
     """
-    shared = sorted(set(before) & set(after))
-    if not shared:
-        return BLANK
-    change = estimate([after[seed] - before[seed] for seed in shared])
-    text = signed(change.mean, 2)
-    if math.isfinite(change.stderr):
-        text += show(Estimate(0.0, change.stderr))[len("0.00") :]
-    return f"**{text}**" if abs(change.mean) > 2 * change.stderr else text
-
-
-def missing(runs: Runs) -> str:
-    """What has no record, and the commands that run it."""
-    absent = runs.missing()
-    if not absent:
-        return "Nothing: every method of the registry has all its seeds on every data set."
-    lines = []
-    groups: dict[tuple[str, ...], list[str]] = {}
-    for method, datasets in absent.items():
-        groups.setdefault(tuple(datasets), []).append(method)
-        total = runs.methods[method].num_seeds
-        parts = [
-            name(d) if len(seeds) == total[d] else f"{name(d)} (seeds {ranges(seeds)})"
-            for d, seeds in datasets.items()
-        ]
-        lines.append(f"{runs.methods[method].label}: {', '.join(parts)}")
-    commands = [
-        f"python -m experiments uci --datasets {','.join(datasets)} --methods {','.join(methods)}"
-        for datasets, methods in groups.items()
-    ]
-    return bullets(lines) + "\n\n```\n" + "\n".join(commands) + "\n```"
+    cells = []
+    for column in runs.columns:
+        before, after = (runs.by_seed(method, column, metric) for method in (whole, variant))
+        few = f" ({len(after)} seeds)" if counts and 0 < len(after) < len(before) else ""
+        cells.append(show_change(before, after) + few)
+    return cells

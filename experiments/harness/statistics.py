@@ -1,96 +1,142 @@
-"""Records of runs, and the statistics that are reported of them."""
+"""Means, standard errors, marks and differences; and all records of an experiment, by cell."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from .. import records
-from ..published import SUSPECT, UCI, Estimate
+from .jobs import Experiment
+from .records import Record
 
-if TYPE_CHECKING:
-    from ..method import Method
-
-# Keys of variants begin so: of our configuration, and of those of the paper.
-ABLATION, PAPER_VARIANTS = "ours-", ("vbll-", "vbll_bbb-")
 OUTLIER = 3.0  # robust standard deviations above the median
 ROBUST = 1.4826  # median absolute deviations in a standard deviation of Gaussian data
 
+Cell = tuple[str, str, str]  # method, column, metric
+
+
+class Estimate(NamedTuple):
+    """A mean over seeds and its standard error."""
+
+    mean: float
+    stderr: float
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A number in records, and how tables show it."""
+
+    name: str
+    label: str
+    digits: int = 2
+    scale: float = 1.0  # 100 for percent
+    higher_is_better: bool = False
+
+
+@dataclass(frozen=True)
+class Published:
+    """Another's figures in the printed digits, and cells that look like misprints, with why.
+
+    Misprints are shown, but neither marked as best nor compared.
+    """
+
+    cells: Mapping[Cell, Estimate]
+    suspect: Mapping[Cell, str] = field(default_factory=dict)
+
+    @property
+    def certain(self) -> dict[Cell, Estimate]:
+        """All cells but suspected misprints."""
+        return {key: cell for key, cell in self.cells.items() if key not in self.suspect}
+
 
 class Description(NamedTuple):
-    """What the registry says about a method; of one it does not know, only the key."""
+    """What an experiment says about a method; of one it does not know, only the name."""
 
     label: str
     single_pass: bool | None = None
-    num_seeds: Mapping[str, int] = {}  # by data set
+    num_seeds: Mapping[str, int] = {}  # by column
+    variant_of: str | None = None
 
 
 @dataclass(frozen=True)
 class Runs:
-    """All records by (method, data set), in the order of seeds, and the methods in table order."""
+    """All records by (method, column), in the order of seeds, and the methods in table order."""
 
-    by_cell: dict[tuple[str, str], list[records.Record]]
+    by_cell: dict[tuple[str, str], list[Record]]
     methods: dict[str, Description]
+    columns: tuple[str, ...]
 
     @classmethod
-    def load(cls, folder: Path, registry: Mapping[str, type[Method]]) -> Runs:
-        """Read `folder`/*.jsonl; what the registry does not know is listed last, by its key."""
-        found: dict[tuple[str, str], list[records.Record]] = {}
-        for path in sorted(folder.glob("*.jsonl")):
-            for record in records.read(path):
-                key = record["config"]["method"], record["config"]["dataset"]
-                found.setdefault(key, []).append(record)
+    def load(cls, experiment: Experiment, results: Path) -> Runs:
+        """Read all records; a method that the experiment does not know comes last."""
         methods = {
-            key: Description(method.label, method.single_pass, method.planned_seeds())
-            for key, method in registry.items()
+            name: Description(
+                entry.title, entry.method.single_pass, entry.num_seeds, entry.variant_of
+            )
+            for name, entry in experiment.entries.items()
         }
-        unknown = sorted({method for method, _ in found} - set(methods))
-        return cls(found, methods | {key: Description(f"`{key}`") for key in unknown})
+        starts = {f"{about['dataset']}-" for about in experiment.columns.values()}
+        for path in sorted((results / experiment.name).glob("*.jsonl")):
+            for start in starts:
+                if path.stem.startswith(start):
+                    method = path.stem.removeprefix(start)
+                    methods.setdefault(method, Description(f"`{method}`"))
+        cells = ((method, column) for method in methods for column in experiment.columns)
+        found = {cell: experiment.read(results, cell[1], cell[0]) for cell in cells}
+        by_cell = {cell: records for cell, records in found.items() if records}
+        return cls(by_cell, methods, tuple(experiment.columns))
 
     @property
     def main(self) -> list[str]:
         """Methods that are no variants of another."""
-        return [key for key in self.methods if not key.startswith((ABLATION, *PAPER_VARIANTS))]
+        return [name for name, about in self.methods.items() if about.variant_of is None]
+
+    def variants(self, *names: str) -> list[str]:
+        """Variants of some methods."""
+        return [name for name, about in self.methods.items() if about.variant_of in names]
 
     def has(self, method: str) -> bool:
         """Whether there is any record of a method."""
-        return any(method == key for key, _ in self.by_cell)
+        return any(method == name for name, _ in self.by_cell)
 
-    def by_seed(self, method: str, dataset: str, metric: str) -> dict[int, float]:
+    def records(self, method: str, column: str) -> list[Record]:
+        """The records of a cell."""
+        return self.by_cell.get((method, column), [])
+
+    def by_seed(self, method: str, column: str, metric: str) -> dict[int, float]:
         """A metric of each seed; what a run did not record is NaN."""
         found = {}
-        for run in self.by_cell.get((method, dataset), []):
+        for run in self.records(method, column):
             value = run["metrics"].get(metric)
             found[run["config"]["seed"]] = math.nan if value is None else float(value)
         return found
 
-    def values(self, method: str, dataset: str, metric: str) -> np.ndarray:
+    def values(self, method: str, column: str, metric: str) -> np.ndarray:
         """A metric of all seeds, (num_seeds,)."""
-        return np.array(list(self.by_seed(method, dataset, metric).values()))
+        return np.array(list(self.by_seed(method, column, metric).values()))
 
-    def estimate(self, method: str, dataset: str, metric: str) -> Estimate | None:
+    def estimate(self, method: str, column: str, metric: str) -> Estimate | None:
         """Mean and standard error of a metric; None without records."""
-        values = self.values(method, dataset, metric)
+        values = self.values(method, column, metric)
         return estimate(values) if len(values) else None
 
     def missing(self) -> dict[str, dict[str, list[int]]]:
-        """Seeds without a record, by method and data set."""
+        """Seeds without a record, by method and column."""
         absent: dict[str, dict[str, list[int]]] = {}
-        for method, description in self.methods.items():
-            for dataset, count in description.num_seeds.items():
-                seeds = set(range(count)) - set(self.by_seed(method, dataset, "nll"))
-                if seeds:
-                    absent.setdefault(method, {})[dataset] = sorted(seeds)
+        for method, about in self.methods.items():
+            for column, count in about.num_seeds.items():
+                found = {run["config"]["seed"] for run in self.records(method, column)}
+                if seeds := set(range(count)) - found:
+                    absent.setdefault(method, {})[column] = sorted(seeds)
         return absent
 
-    def outliers(self, method: str, dataset: str) -> dict[int, float]:
-        """Seeds with an NLL far above the median, or none at all."""
-        values = self.by_seed(method, dataset, "nll")
+    def outliers(self, method: str, column: str, metric: str) -> dict[int, float]:
+        """Seeds with a value far above the median, or none at all."""
+        values = self.by_seed(method, column, metric)
         numbers = np.array(list(values.values()))
         finite = numbers[np.isfinite(numbers)]
         if not len(finite):
@@ -108,44 +154,27 @@ def estimate(values: Sequence[float] | np.ndarray) -> Estimate:
     return Estimate(mean, float(np.std(values, ddof=1)) / math.sqrt(len(values)))
 
 
-def adjusted(
-    values: Sequence[float] | np.ndarray,
-    covariate: Sequence[float] | np.ndarray,
-    population: Sequence[float] | np.ndarray,
-) -> Estimate:
-    """The mean that values would have if their covariate had the population's: by regression.
-
-    The standard error holds the residuals, the slope, and how well the population's mean is known
-    (for values at random from the population). There is none of fewer than three values, or of
-    some that are not finite.
-    """
-    x, y = np.array(covariate), np.array(values)
-    if len(y) < 3 or not np.isfinite(y).all():
-        return Estimate(math.nan, math.nan)
-    target, centred = estimate(population), x - x.mean()
-    slope = centred @ y / (centred @ centred)
-    shift = target.mean - x.mean()
-    residuals = y - y.mean() - slope * centred
-    noise = residuals @ residuals / (len(y) - 2)
-    variance = noise * (1 / len(y) + shift**2 / (centred @ centred)) + (slope * target.stderr) ** 2
-    return Estimate(float(y.mean() + slope * shift), math.sqrt(variance))
-
-
-def marked(cells: Mapping[str, Estimate], single_pass: Collection[str], digits: int) -> set[str]:
+def marked(
+    cells: Mapping[str, Estimate],
+    single_pass: Collection[str],
+    digits: int,
+    higher_is_better: bool = False,
+) -> set[str]:
     """Which methods of a column the paper would print bold, in the digits that are printed.
 
-    Those with the lowest mean and those less than a standard error (of the lowest) above it:
-    among single-pass methods, and among multi-pass methods unless a single-pass one is better than
-    all of them. So follow all marks of the paper's UCI tables but one (Ensemble on Concrete, RMSE,
-    is 0.10 above a best of 4.45 ± 0.11 and not bold).
+    The best mean and those less than a standard error (of the best) behind it: among single-pass
+    methods, and among multi-pass methods unless a single-pass one is better than all of them.
     """
+    sign = -1 if higher_is_better else 1
     printed = {
-        key: Estimate(round(mean, digits), 0.0 if math.isnan(stderr) else round(stderr, digits))
-        for key, (mean, stderr) in cells.items()
+        name: Estimate(
+            round(sign * mean, digits), 0.0 if math.isnan(stderr) else round(stderr, digits)
+        )
+        for name, (mean, stderr) in cells.items()
         if math.isfinite(mean)
     }
     groups = [
-        {key: cell for key, cell in printed.items() if (key in single_pass) == flag}
+        {name: cell for name, cell in printed.items() if (name in single_pass) == flag}
         for flag in (True, False)
     ]
     best = [min(group.values(), default=Estimate(math.inf, 0.0)) for group in groups]
@@ -153,37 +182,37 @@ def marked(cells: Mapping[str, Estimate], single_pass: Collection[str], digits: 
         groups[1] = {}
     close = 0.5 * 10.0**-digits  # the printed digits decide, not their binary representation
     return {
-        key
+        name
         for group, lowest in zip(groups, best, strict=True)
-        for key, cell in group.items()
+        for name, cell in group.items()
         if cell.mean - lowest.mean < max(lowest.stderr - close, close)
     }
 
 
 class Difference(NamedTuple):
-    """Ours minus the paper's: as it is, in the paper's standard errors, and in combined ones."""
+    """Measured minus published: as it is, in the published standard errors, in combined ones."""
 
     value: float
-    in_paper: float
+    in_published: float
     in_combined: float
 
 
-def difference(ours: Estimate, paper: Estimate) -> Difference:
-    """Of two means; combined standard errors are √(a² + b²)."""
-    value = ours.mean - paper.mean
-    combined = math.hypot(ours.stderr, paper.stderr)
-    return Difference(value, _ratio(value, paper.stderr), _ratio(value, combined))
+def difference(measured: Estimate, published: Estimate) -> Difference:
+    """The difference of two means; combined standard errors are √(a² + b²)."""
+    value = measured.mean - published.mean
+    combined = math.hypot(measured.stderr, published.stderr)
+    return Difference(value, _ratio(value, published.stderr), _ratio(value, combined))
 
 
 def _ratio(value: float, unit: float) -> float:
     return value / unit if unit else math.copysign(math.inf, value)
 
 
-def comparable(runs: Runs, methods: Iterable[str]) -> dict[tuple[str, str, str], Difference]:
-    """Differences from the paper in all cells that both have, but suspected misprints."""
+def differences(runs: Runs, published: Published) -> dict[Cell, Difference]:
+    """Differences from published figures in all cells that both have, but suspected misprints."""
     found = {}
-    for method, dataset, metric in UCI:
-        ours = runs.estimate(method, dataset, metric) if method in methods else None
-        if ours is not None and (method, dataset, metric) not in SUSPECT:
-            found[method, dataset, metric] = difference(ours, UCI[method, dataset, metric])
+    for (method, column, metric), cell in published.certain.items():
+        measured = runs.estimate(method, column, metric) if method in runs.methods else None
+        if measured is not None:
+            found[method, column, metric] = difference(measured, cell)
     return found

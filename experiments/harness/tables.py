@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
-from ..published import Estimate
+from .statistics import Estimate, estimate
 
 BLANK = "–"  # nothing there
 NARROW = "\u00a0"  # a space at which a cell does not break
 
 
-def name(dataset: str) -> str:
-    """As it stands in tables."""
-    return dataset.capitalize()
+def title(column: str) -> str:
+    """A column as it stands in tables."""
+    return column[:1].upper() + column[1:]
 
 
 def show(cell: Estimate | None, digits: int = 2, bold: bool = False) -> str:
@@ -26,15 +26,30 @@ def show(cell: Estimate | None, digits: int = 2, bold: bool = False) -> str:
     return f"**{text}**" if bold else text
 
 
-def digits_of(cell: Estimate) -> int:
-    """Two, or three where the paper prints three."""
-    return 2 if round(cell.mean, 2) == cell.mean else 3
+def printed_digits(cell: Estimate, usual: int = 2) -> int:
+    """The usual number of decimals, or one more where a published figure has more."""
+    return usual if round(cell.mean, usual) == cell.mean else usual + 1
 
 
 def signed(value: float, digits: int = 1) -> str:
     """With its sign, except zero."""
     text = f"{value:+.{digits}f}".replace("-", "−").replace("inf", "∞")
     return text[1:] if math.isnan(value) or not text.strip("+−0.") else text
+
+
+def show_change(before: Mapping[int, float], after: Mapping[int, float]) -> str:
+    """Mean difference over the seeds that both have, whose data are the same.
+
+    With its standard error, and bold beyond two of them.
+    """
+    shared = sorted(set(before) & set(after))
+    if not shared:
+        return BLANK
+    change = estimate([after[seed] - before[seed] for seed in shared])
+    text = signed(change.mean, 2)
+    if math.isfinite(change.stderr):
+        text += show(Estimate(0.0, change.stderr))[len("0.00") :]
+    return f"**{text}**" if abs(change.mean) > 2 * change.stderr else text
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]], num_names: int = 1) -> str:

@@ -1,15 +1,20 @@
-"""How far measured results are from the paper's, and how far our configuration gets beyond."""
+"""How far measured results are from the paper's."""
 
 from __future__ import annotations
 
-from ..published import DATASETS, EXPLANATIONS, SUSPECT, UCI, Estimate
-from .markdown import BLANK, bullets, name, show, signed, table
-from .sections import chosen_epochs, show_change
-from .statistics import Difference, Runs, comparable
+import math
 
-METRICS = {"nll": "NLL", "rmse": "RMSE"}
+import numpy as np
+
+from ..harness.sections import change_row
+from ..harness.statistics import Cell, Difference, Runs, differences
+from ..harness.tables import BLANK, bullets, show, signed, table, title
+from .explanations import explanation
+from .published import PUBLISHED
+from .task import NLL, RMSE
+
+METRICS = {metric.name: metric.label for metric in (NLL, RMSE)}
 VBLL_LIMIT, BASELINE_LIMIT = 1.0, 2.0  # standard errors: the targets of this reproduction
-RIVALS = {"vbll": "VBLL", "gp": "RBF GP"}
 
 AGAINST = """\
 Differences are measured minus paper, so above zero is worse. They are given in standard errors in
@@ -24,7 +29,7 @@ brackets how many seeds chose the largest number allowed; the paper says that it
 
 def _reached(found: Difference, combined: bool) -> bool:
     """Whether VBLL is within one standard error of the paper's, or better; NaN is not."""
-    return (found.in_combined if combined else found.in_paper) <= VBLL_LIMIT
+    return (found.in_combined if combined else found.in_published) <= VBLL_LIMIT
 
 
 def _close(found: Difference) -> bool:
@@ -32,35 +37,37 @@ def _close(found: Difference) -> bool:
     return abs(found.in_combined) <= BASELINE_LIMIT
 
 
-def summary(runs: Runs) -> str:
-    """What was aimed at, and what was reached."""
-    cells = comparable(runs, runs.methods)
+def reproduced(runs: Runs) -> str:
+    """In how many cells VBLL is as good as the paper's."""
+    cells = differences(runs, PUBLISHED)
     vbll = [found for (method, *_), found in cells.items() if method == "vbll"]
+    total = sum(method == "vbll" for method, *_ in PUBLISHED.certain)
     own, both = (sum(_reached(found, combined) for found in vbll) for combined in (False, True))
+    return (
+        f"VBLL is within one standard error of the paper's or better in {own} of {total} cells by "
+        f"the paper's own standard error, and in {both} of {total} by the combined one"
+        + (f" ({total - len(vbll)} are not measured)." if len(vbll) < total else ".")
+    )
+
+
+def baselines(runs: Runs) -> str:
+    """In how many cells baselines agree with the paper's."""
+    cells = differences(runs, PUBLISHED)
     others = {key: found for key, found in cells.items() if key[0] != "vbll"}
     far = [key for key, found in others.items() if not _close(found)]
-    unexplained = sum(not _explained(method, dataset) for method, dataset, _ in far)
-    lines = [
-        f"VBLL is within one standard error of the paper's or better in {own} of 12 cells by the "
-        f"paper's own standard error, and in {both} of 12 by the combined one"
-        + (f" ({12 - len(vbll)} are not measured)." if len(vbll) < 12 else "."),
+    unexplained = sum(explanation(method, dataset) is None for method, dataset, _ in far)
+    return (
         f"Baselines: {len(others) - len(far)} of {len(others)} cells measured are within two "
         f"combined standard errors of the paper's; of the other {len(far)}, "
-        f"{len(far) - unexplained} are explained below and {unexplained} are not.",
-    ]
-    if runs.has("ours"):
-        lines.append(_beyond(runs))
-    absent = sum(len(seeds) for row in runs.missing().values() for seeds in row.values())
-    if absent:
-        lines.append(f"{absent} runs are missing: see the end of this page.")
-    return bullets(lines)
+        f"{len(far) - unexplained} are explained below and {unexplained} are not."
+    )
 
 
 def misprints(runs: Runs) -> str:
     """Notes on the cells marked †."""
     notes = [
-        f"{runs.methods[method].label} on {name(dataset)}, {METRICS[metric]}: {why}"
-        for (method, dataset, metric), why in SUSPECT.items()
+        f"{runs.methods[method].label} on {title(dataset)}, {METRICS[metric]}: {why}"
+        for (method, dataset, metric), why in PUBLISHED.suspect.items()
         if method in runs.methods
     ]
     return f"† Looks like a misprint in the paper. {'; '.join(notes)}." if notes else ""
@@ -68,39 +75,37 @@ def misprints(runs: Runs) -> str:
 
 def against_paper(runs: Runs) -> str:
     """VBLL in both units, all methods in combined standard errors, and what is too far away."""
-    cells = comparable(runs, runs.methods)
-    parts = [AGAINST, f"#### VBLL\n\n{_vbll(runs, cells)}", "#### All methods"]
+    cells = differences(runs, PUBLISHED)
+    parts = [AGAINST, f"### VBLL\n\n{_vbll(runs, cells)}", "### All methods"]
     for metric, label in METRICS.items():
         rows = []
-        for method in dict.fromkeys(key[0] for key in UCI):
+        for method in dict.fromkeys(key[0] for key in PUBLISHED.cells):
             if method in runs.methods:
-                row = [_difference(cells, (method, dataset, metric)) for dataset in DATASETS]
+                row = [_difference(cells, (method, dataset, metric)) for dataset in runs.columns]
                 rows.append([runs.methods[method].label, *row])
         parts.append(
             f"{label}, differences in combined standard errors; bold is beyond the target.\n\n"
-            + table(["", *map(name, DATASETS)], rows)
+            + table(["", *map(title, runs.columns)], rows)
         )
-    parts.append(f"#### Baselines further away than two standard errors\n\n{_far(runs, cells)}")
+    parts.append(f"### Baselines further away than two standard errors\n\n{_far(runs, cells)}")
     return "\n\n".join(parts)
 
 
-def _difference(
-    cells: dict[tuple[str, str, str], Difference], key: tuple[str, str, str], in_paper: bool = False
-) -> str:
-    if key in SUSPECT:
+def _difference(cells: dict[Cell, Difference], key: Cell, in_published: bool = False) -> str:
+    if key in PUBLISHED.suspect:
         return "†"
     if key not in cells:
         return BLANK
     found = cells[key]
-    text = signed(found.in_paper if in_paper else found.in_combined)
-    reached = _reached(found, not in_paper) if key[0] == "vbll" else _close(found)
+    text = signed(found.in_published if in_published else found.in_combined)
+    reached = _reached(found, not in_published) if key[0] == "vbll" else _close(found)
     return text if reached else f"**{text}**"
 
 
-def _vbll(runs: Runs, cells: dict[tuple[str, str, str], Difference]) -> str:
+def _vbll(runs: Runs, cells: dict[Cell, Difference]) -> str:
     rows = []
     for metric, label in METRICS.items():
-        keys = [("vbll", dataset, metric) for dataset in DATASETS]
+        keys = [("vbll", dataset, metric) for dataset in runs.columns]
         values = [signed(cells[key].value, 2) if key in cells else BLANK for key in keys]
         rows += [
             [f"{label}: difference", *values],
@@ -111,14 +116,14 @@ def _vbll(runs: Runs, cells: dict[tuple[str, str, str], Difference]) -> str:
     for (method, dataset, metric), found in cells.items():
         if method == "vbll" and not (_reached(found, False) and _reached(found, True)):
             ours = show(runs.estimate(method, dataset, metric))
-            paper = show(UCI[method, dataset, metric])
+            paper = show(PUBLISHED.cells[method, dataset, metric])
             by = "only by the paper's own" if _reached(found, True) else "by either"
-            outside.append(f"{name(dataset)}, {METRICS[metric]}: {ours}, paper {paper}; {by}")
-            if (method, dataset) in EXPLANATIONS:
-                reasons[name(dataset)] = EXPLANATIONS[method, dataset]
+            outside.append(f"{title(dataset)}, {METRICS[metric]}: {ours}, paper {paper}; {by}")
+            if reason := explanation(method, dataset):
+                reasons[title(dataset)] = reason[1]
     return (
-        "Target: within one standard error or better, in 12 cells. Bold is neither.\n\n"
-        + table(["", *map(name, DATASETS)], rows)
+        "Target: within one standard error or better, in all cells. Bold is neither.\n\n"
+        + table(["", *map(title, runs.columns)], rows)
         + "\n\nOutside the target:\n\n"
         + bullets(outside)
         + "".join(f"\n\n{where}: {why}" for where, why in reasons.items())
@@ -128,104 +133,62 @@ def _vbll(runs: Runs, cells: dict[tuple[str, str, str], Difference]) -> str:
 
 def _variants(runs: Runs, method: str) -> str:
     """Variants of a method, where the paper is silent or may have meant another."""
-    keys = [key for key in runs.methods if key.startswith(f"{method}-") and runs.has(key)]
-    if not keys:
+    variants = [name for name in runs.variants(method) if runs.has(name)]
+    if not variants:
         return ""
-    whole, variants = runs.methods[method].label, {key: runs.methods[key].label for key in keys}
-    rows = []
-    for metric, title in (METRICS | {"validation_nll": "validation NLL"}).items():
-        before = {dataset: runs.by_seed(method, dataset, metric) for dataset in DATASETS}
-        rows.append([f"*{title}*"])
+    label, rows = runs.methods[method].label, []
+    for metric, heading in (METRICS | {"validation_nll": "validation NLL"}).items():
+        rows.append([f"*{heading}*"])
         if metric in METRICS:
-            rows.append(["paper", *(show(UCI[method, d, metric]) for d in DATASETS)])
-        rows.append([whole, *(show(runs.estimate(method, d, metric)) for d in DATASETS)])
-        for key, label in variants.items():
-            cells = []
-            for dataset in DATASETS:
-                after = runs.by_seed(key, dataset, metric)
-                few = f" ({len(after)} seeds)" if 0 < len(after) < len(before[dataset]) else ""
-                cells.append(show_change(before[dataset], after) + few)
-            rows.append([label, *cells])
+            paper = (PUBLISHED.cells[method, d, metric] for d in runs.columns)
+            rows.append(["paper", *map(show, paper)])
+        rows.append([label, *(show(runs.estimate(method, d, metric)) for d in runs.columns)])
+        rows += [
+            [runs.methods[name].label, *change_row(runs, name, metric, method)] for name in variants
+        ]
     rows.append(["*epochs chosen*"])
-    for key, label in {method: whole, **variants}.items():
-        rows.append([label, *(chosen_epochs(runs, key, dataset) for dataset in DATASETS)])
-    return f"\n\nVariants of {whole}: {VARIANTS}\n\n" + table(["", *map(name, DATASETS)], rows)
+    for name in (method, *variants):
+        row = [chosen_epochs(runs, name, dataset) for dataset in runs.columns]
+        rows.append([runs.methods[name].label, *row])
+    return f"\n\nVariants of {label}: {VARIANTS}\n\n" + table(["", *map(title, runs.columns)], rows)
 
 
-def _far(runs: Runs, cells: dict[tuple[str, str, str], Difference]) -> str:
+def chosen_epochs(runs: Runs, method: str, dataset: str) -> str:
+    """Median over seeds, and how many chose the largest number allowed, if any."""
+    values = runs.values(method, dataset, "epochs")
+    values = values[np.isfinite(values)]
+    if not len(values):
+        return BLANK
+    first = runs.records(method, dataset)[0]
+    chosen = first["metrics"].get("validation_nll") is not None
+    most = first["config"].get("epochs") if chosen else None
+    reached = int(np.sum(values >= (most or math.inf)))
+    return f"{np.median(values):.0f}" + (f" ({reached})" if reached else "")
+
+
+def _far(runs: Runs, cells: dict[Cell, Difference]) -> str:
     rows, reasons = [], {}
     for (method, dataset, metric), found in cells.items():
         if method == "vbll" or _close(found):
             continue
         label = runs.methods[method].label
-        where = next((d for d in (dataset, "*") if (method, d) in EXPLANATIONS), None)
-        if where:
-            title = label if where == "*" else f"{label}, {name(where)}"
-            reasons[title] = EXPLANATIONS[method, where]
+        reason = explanation(method, dataset)
+        if reason:
+            where, why = reason
+            reasons[label if where == "*" else f"{label}, {title(where)}"] = why
         rows.append(
             [
-                f"{label}, {name(dataset)}, {METRICS[metric]}",
+                f"{label}, {title(dataset)}, {METRICS[metric]}",
                 show(runs.estimate(method, dataset, metric)),
-                show(UCI[method, dataset, metric]),
+                show(PUBLISHED.cells[method, dataset, metric]),
                 signed(found.in_combined),
-                signed(found.in_paper),
-                "yes" if where else "**no**",
+                signed(found.in_published),
+                "yes" if reason else "**no**",
             ]
         )
     if not rows:
         return "None."
     header = ["", "measured", "paper", "in combined", "in the paper's", "explained"]
-    why = [f"**{title}**: {text}" for title, text in reasons.items()]
-    text = "\n\n".join([table(header, rows), *([bullets(why)] if why else [])])
-    return text + _variants(runs, "vbll_bbb")
-
-
-def _explained(method: str, dataset: str) -> bool:
-    return (method, dataset) in EXPLANATIONS or (method, "*") in EXPLANATIONS
-
-
-def _duels(runs: Runs) -> dict[tuple[str, str], dict[str, float]]:
-    """Printed difference of our configuration from each rival's, by (metric, rival), data set."""
-    found: dict[tuple[str, str], dict[str, float]] = {}
-    for metric in METRICS:
-        for rival, label in RIVALS.items():
-            for source in ("the paper's", "measured"):
-                row = found.setdefault((metric, f"{source} {label}"), {})
-                for dataset in DATASETS:
-                    mine = runs.estimate("ours", dataset, metric)
-                    other: Estimate | None = UCI[rival, dataset, metric]
-                    if source == "measured":
-                        other = runs.estimate(rival, dataset, metric)
-                    if mine and other:
-                        row[dataset] = round(round(mine.mean, 2) - round(other.mean, 2), 2)
-    return found
-
-
-def _beyond(runs: Runs) -> str:
-    wins: dict[str, int] = {}
-    for (_, rival), row in _duels(runs).items():
-        wins[rival] = wins.get(rival, 0) + sum(value < 0 for value in row.values())
-    counts = [f"{rival} in {count}" for rival, count in wins.items()]
-    label = runs.methods["ours"].label
-    absent = sum(runs.estimate("ours", d, metric) is None for d in DATASETS for metric in METRICS)
-    rest = f" ({absent} are not measured)" if absent else ""
-    return f"Our configuration ({label}) is better than {', '.join(counts)} of 12 cells{rest}."
-
-
-def ours(runs: Runs) -> str:
-    """Our configuration against VBLL and the Gaussian process."""
-    rows = []
-    for (metric, rival), row in _duels(runs).items():
-        cells = [
-            f"{'✓' if row[d] < 0 else '✗'} {signed(row[d], 2)}" if d in row else BLANK
-            for d in DATASETS
-        ]
-        count = f"{sum(value < 0 for value in row.values())} of {len(DATASETS)}"
-        rows.append([f"{METRICS[metric]}, {rival}", *cells, count])
-    return (
-        "One configuration for all data sets, chosen on validation data, one pass, the same "
-        "network (✓: better). Differences are of printed means: equal in two decimals is not "
-        "better.\n\n"
-        + table(["against", *map(name, DATASETS), "better in"], rows)
-        + f"\n\n{_beyond(runs)}"
-    )
+    lines = [f"**{heading}**: {text}" for heading, text in reasons.items()]
+    parts = [table(header, rows), *([bullets(lines)] if lines else [])]
+    return "\n\n".join(parts) + _variants(runs, "vbll_bbb")

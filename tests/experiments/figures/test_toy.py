@@ -8,7 +8,9 @@ import pytest
 
 pytest.importorskip("matplotlib", reason="the demo draws; install lastlayer[plots]")
 
-from experiments.toy import Cubic, Moons, main, run_cubic, run_moons
+from experiments.figures import toy
+from experiments.figures.cubic import Cubic, run_cubic
+from experiments.figures.moons import Moons, run_moons
 
 
 def size_of_png(path: Path) -> tuple[int, int]:
@@ -58,8 +60,8 @@ def test_moons_are_told_apart_and_far_points_are_unlikely(tmp_path: Path):
 
 @pytest.mark.slow
 def test_command_prints_where_the_figures_are(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    folder = tmp_path / "new" / "folder"
-    main(["--output", str(folder), "--epochs-scale", "0.002"])
+    folder = tmp_path / "toy"
+    toy.toy(folder, epochs_scale=0.002)
     printed = capsys.readouterr().out
     for name in ("cubic-variational.png", "cubic.png", "moons.png"):
         assert str(folder / name) in printed
@@ -72,3 +74,8 @@ def test_command_prints_where_the_figures_are(tmp_path: Path, capsys: pytest.Cap
     accuracy = figures["moons.png"]["metrics"]["test accuracy"]
     assert f"{accuracy:9.3f}" in printed
     assert {"time", "torch", "lastlayer"} <= set(record["versions"])
+    assert toy.write_page(tmp_path) is not None
+    assert (
+        f"| test accuracy                             | {accuracy:.3f}"
+        in (folder / "README.md").read_text()
+    )

@@ -4,30 +4,42 @@ import json
 import math
 import shutil
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
-from experiments import report
-from experiments.method import Method
-from experiments.published import DATASETS, EXPLANATIONS, SUSPECT, UCI, Estimate
-from experiments.report import figures
-from experiments.report.markdown import ranges, signed
-from experiments.report.statistics import Runs, adjusted, difference, estimate, marked
+from experiments.baselines.vbll import LastLayer
+from experiments.datasets.uci import NAMES as DATASETS
+from experiments.harness import figures
+from experiments.harness.method import Entry
+from experiments.harness.statistics import Runs, marked
+from experiments.uci import page as pages
+from experiments.uci.explanations import EXPLANATIONS
+from experiments.uci.published import PUBLISHED
+from experiments.uci.run import EXPERIMENT
+from experiments.uci.task import COVERAGE, NLL
+
+UCI, SUSPECT = PUBLISHED.cells, PUBLISHED.suspect
 
 SINGLE = ("vbll", "gbll", "ldgbll", "map", "gp")
 SEVERAL = ("dropout", "ensemble", "swag", "bbb", "vbll_bbb")
 
 
-def registry(*keys: str, num_seeds: int = 2) -> dict[str, type[Method]]:
-    """Stand-ins labelled by their keys in capitals."""
+def registry(*names: str, num_seeds: int = 2) -> dict[str, Entry]:
+    """Stand-ins labelled by their names in capitals; what follows a hyphen makes a variant."""
     found = {}
-    for key in keys:
-        single_pass = key not in SEVERAL
-        about = {"label": key.upper(), "single_pass": single_pass, "num_seeds": num_seeds}
-        found[key] = type(key, (Method,), about)
+    for name in names:
+        method = type(name, (LastLayer,), {"single_pass": name not in SEVERAL})
+        seeds = dict.fromkeys(DATASETS, num_seeds)
+        found[name] = Entry(
+            method=method,
+            label=name.upper(),
+            num_seeds=seeds,
+            together=seeds,
+            variant_of=name.partition("-")[0] if "-" in name else None,
+        )
     return found
 
 
@@ -38,7 +50,7 @@ def add(
     path = results / "uci" / f"{dataset}-{method}.jsonl"
     path.parent.mkdir(parents=True, exist_ok=True)
     seeds = other.pop("seeds", range(len(nll)))
-    knobs = other.pop("knobs", {"epochs": 100, "clip": 1.0})
+    settings = other.pop("settings", {"epochs": 100, "clip": 1.0})
     seconds = other.pop("seconds", 30.0)
     with path.open("a") as file:
         for i, (seed, value) in enumerate(zip(seeds, nll, strict=True)):
@@ -46,7 +58,7 @@ def add(
             metrics |= {"epochs": 40, "validation_nll": 2.0}
             metrics |= {name: values[i] for name, values in other.items()}
             record = {
-                "config": {"method": method, "dataset": dataset, "seed": seed, **knobs},
+                "config": {"method": method, "dataset": dataset, "seed": seed, **settings},
                 "metrics": metrics,
                 "seconds": 2 * seconds,
                 "processor_seconds": seconds,
@@ -66,8 +78,12 @@ def add_paper(results: Path, method: str, shift: Mapping[tuple[str, str], float]
         add(results, method, dataset, nll, rmse=rmse)
 
 
-def page(results: Path, methods: Mapping[str, type[Method]]) -> str:
-    return report.page(Runs.load(results / "uci", methods))
+def load(results: Path, methods: Mapping[str, Entry]) -> Runs:
+    return Runs.load(replace(EXPERIMENT, entries=methods), results)
+
+
+def page(results: Path, methods: Mapping[str, Entry]) -> str:
+    return pages.page(load(results, methods))
 
 
 def row(text: str, *start: str) -> list[list[str]]:
@@ -81,13 +97,6 @@ def dots(axes: Any) -> list[tuple[float, float]]:
     """Where means with error bars are."""
     lines = [container.lines[0] for container in axes.containers]
     return [(float(line.get_xdata()[0]), float(line.get_ydata()[0])) for line in lines]
-
-
-def test_mean_and_standard_error_follow_their_definitions() -> None:
-    # Variance of 1, 2, 3, 4 with n − 1: 5 / 3.
-    assert estimate([1.0, 2.0, 3.0, 4.0]) == pytest.approx((2.5, math.sqrt(5 / 3 / 4)))
-    assert math.isnan(estimate([2.0]).stderr)
-    assert math.isnan(estimate([1.0, math.nan]).mean)
 
 
 def test_marks_are_those_the_paper_prints() -> None:
@@ -109,20 +118,6 @@ def test_marks_are_those_the_paper_prints() -> None:
         keys = [(m, dataset, metric) for m in (*SINGLE, *SEVERAL)]
         column = {key[0]: UCI[key] for key in keys if key not in SUSPECT}
         assert marked(column, SINGLE, 2) == expected, (dataset, metric)
-
-
-def test_methods_equal_in_the_printed_digits_are_marked_together() -> None:
-    cells = {"a": Estimate(1.001, 0.0), "b": Estimate(1.004, 0.0), "c": Estimate(1.006, 0.0)}
-    assert marked(cells, ["a", "b", "c"], 2) == {"a", "b"}
-    assert marked(cells, ["b"], 2) == {"a", "b"}  # a, of several passes, is as good
-    assert marked(cells, ["c"], 2) == {"a", "b", "c"}
-    assert marked(cells | {"d": Estimate(math.nan, math.nan)}, ["c"], 2) == {"a", "b", "c"}
-
-
-def test_differences_are_in_the_papers_and_in_combined_standard_errors() -> None:
-    found = difference(Estimate(2.65, 0.03), Estimate(2.55, 0.04))
-    assert found == pytest.approx((0.1, 2.5, 2.0))
-    assert difference(Estimate(1.0, 0.0), Estimate(2.0, 0.0)).in_paper == -math.inf
 
 
 def test_tables_hold_measured_and_published_numbers(tmp_path: Path) -> None:
@@ -210,7 +205,7 @@ def test_variants_of_vbll_are_compared_with_it_on_the_seeds_they_share(tmp_path:
     other = {"rmse": [3.5, 4.5], "epochs": [70, 100], "validation_nll": [1.9, 1.6]}
     add(tmp_path, "vbll-deep", "power", [1.5, 3.5], **other)
     text = page(tmp_path, registry("vbll", "vbll-deep"))
-    beside = text.partition("Variants of VBLL:")[2].partition("####")[0]
+    beside = text.partition("Variants of VBLL:")[2].partition("###")[0]
     nll, rmse, validation, epochs = (cells[3] for cells in row(beside, "VBLL-DEEP"))
     assert (nll, rmse) == ("+1.00 ± 0.50 (2 seeds)", "**+0.50 ± 0.00** (2 seeds)")
     assert (validation, epochs) == ("−0.25 ± 0.15 (2 seeds)", "85 (1)")
@@ -223,7 +218,7 @@ def test_variants_of_vbll_are_compared_with_it_on_the_seeds_they_share(tmp_path:
     add_paper(tmp_path, "vbll_bbb", {("yacht", "rmse"): 1.0})
     add(tmp_path, "vbll_bbb-light", "yacht", [1.96, 1.96])
     text = page(tmp_path, registry("vbll", "vbll-deep", "vbll_bbb", "vbll_bbb-light"))
-    beside = text.partition("Variants of VBLL_BBB:")[2].partition("###")[0]
+    beside = text.partition("Variants of VBLL_BBB:")[2].partition("##")[0]
     assert row(beside, "VBLL_BBB-LIGHT")[0][5] == "**−1.00 ± 0.00**"
     assert "Variants of" not in page(tmp_path / "empty", registry("vbll", "vbll-deep"))
 
@@ -275,13 +270,13 @@ def test_seeds_far_above_the_median_are_named(tmp_path: Path) -> None:
 
 def test_times_and_settings_come_from_the_records(tmp_path: Path) -> None:
     add(tmp_path, "vbll", "boston", [1.0, 1.0], seconds=30.0)
-    add(tmp_path, "vbll", "power", [1.0, 1.0], seconds=90.0, knobs={"epochs": 40, "clip": 1.0})
+    add(tmp_path, "vbll", "power", [1.0, 1.0], seconds=90.0, settings={"epochs": 40, "clip": 1.0})
     add(tmp_path, "vbll", "wine", [1.0], seconds=60.0)
     text = page(tmp_path, registry("vbll"))
     assert ["30.0", "–", "–", "90.0", "60.0", "–", "5.0"] in row(text, "VBLL")
     assert row(text, "**all**")[0][-1] == "**5.0**"
     assert "**VBLL**, 2 (1 on Wine) seeds: epochs 100 (40 on Power), clip 1.0. Records: " in text
-    assert "[Power](uci/power-vbll.jsonl)" in text
+    assert "[Power](power-vbll.jsonl)" in text
     assert "Versions: python 3.11.7, torch 2.13.0. Runs of 2026-01-01 to 2026-01-02." in text
     assert ["40", "–", "–", "40 (2)", "40", "–"] in row(text, "VBLL")  # chosen epochs
 
@@ -316,125 +311,47 @@ def test_every_row_of_every_table_has_all_columns(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_page_is_the_same_when_written_again(tmp_path: Path) -> None:
-    for method in ("vbll", "swag", "unknown"):
-        add(tmp_path, method, "boston", [1.0, 2.0])
-    methods = registry("vbll", "swag")
-    path = report.write(tmp_path, methods)
-    assert path == tmp_path / "README.md"
-    written = sorted(p for p in tmp_path.rglob("*.*") if p.suffix in (".md", ".png"))
-    before = [p.read_bytes() for p in written]
-    assert [p.name for p in written] == ["README.md", "coverage.png", "nll.png", "rmse.png"]
-    report.write(tmp_path, methods)
-    assert [p.read_bytes() for p in written] == before
-    for image in ("nll", "rmse", "coverage"):
-        assert f"(uci/{image}.png)" in path.read_text()
-
-
-def test_without_any_record_everything_is_missing(
+def test_the_page_is_the_same_when_written_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(figures, "LABELS", {"nll": "NLL"})  # one figure is enough
-    text = report.write(tmp_path, registry("vbll", "gp", num_seeds=20)).read_text()
+    for method in ("vbll", "swag", "unknown"):
+        add(tmp_path, method, "boston", [1.0, 2.0])
+    monkeypatch.setattr(pages, "EXPERIMENT", replace(EXPERIMENT, entries=registry("vbll", "swag")))
+    headline = pages.write(tmp_path)
+    assert headline is not None
+    assert headline.startswith("VBLL is within one standard error")
+    written = sorted(p for p in tmp_path.rglob("*.*") if p.suffix in (".md", ".png"))
+    before = [p.read_bytes() for p in written]
+    names = ["README.md", "coverage.png", "nll.png", "rmse.png"]
+    assert [str(p.relative_to(tmp_path / "uci")) for p in written] == names
+    pages.write(tmp_path)
+    assert [p.read_bytes() for p in written] == before
+    for image in ("nll", "rmse", "coverage"):
+        assert f"({image}.png)" in written[0].read_text()
+
+
+def test_without_any_record_everything_is_missing_and_no_page_is_written(tmp_path: Path) -> None:
+    text = page(tmp_path, registry("vbll", "gp", num_seeds=20))
     assert "240 runs are missing" in text
     assert "--methods vbll,gp\n" in text
+    assert pages.write(tmp_path) is None
 
 
 def test_figures_show_measured_and_published_means_where_they_are(tmp_path: Path) -> None:
     add(tmp_path, "vbll", "boston", [2.0, 3.0])
     add(tmp_path, "gp", "boston", [2.4, 2.4], coverage=[0.5, 0.7])
-    runs = Runs.load(tmp_path / "uci", registry("vbll", "gp"))
-    assert sorted(x for x, _ in dots(figures.draw(runs, "nll").axes[0])) == pytest.approx(
+    runs = load(tmp_path, registry("vbll", "gp"))
+    assert sorted(x for x, _ in dots(figures.draw(runs, NLL, PUBLISHED).axes[0])) == pytest.approx(
         [2.4, 2.41, 2.5, 2.55]
     )
-    found = dots(figures.draw(runs, "coverage").axes[0])
+    found = dots(figures.draw(runs, COVERAGE, nominal=90.0).axes[0])
     assert found == [pytest.approx((90.0, 0)), pytest.approx((60.0, 1))]
 
 
 def test_figures_keep_far_and_failed_runs_at_the_edge_with_their_numbers(tmp_path: Path) -> None:
     for method, value in zip((*SINGLE, *SEVERAL), range(10), strict=True):
         add(tmp_path, method, "boston", 2 * [{8: 500.0, 9: math.nan}.get(value, 2.5)])
-    runs = Runs.load(tmp_path / "uci", registry(*SINGLE, *SEVERAL))
-    boston = figures.draw(runs, "nll").axes[0]
+    runs = load(tmp_path, registry(*SINGLE, *SEVERAL))
+    boston = figures.draw(runs, NLL, PUBLISHED).axes[0]
     assert {text.get_text() for text in boston.texts} == {"500.00", "nan"}
     assert boston.get_xlim()[1] < 10
-
-
-def test_small_texts_read_well() -> None:
-    assert [signed(value) for value in (0.04, -0.04, -1.25, math.inf, math.nan)] == [
-        "0.0",
-        "0.0",
-        "−1.2",
-        "+∞",
-        "nan",
-    ]
-    assert ranges([0, 1, 2, 5, 7, 8]) == "0–2, 5, 7–8"
-
-
-# ------------------------------------------------------------------------- luck of the splits
-
-
-def test_adjusted_means_are_predictions_of_least_squares():
-    """By the normal equations, and with the population's mean as uncertain as it is."""
-    random = np.random.default_rng(0)
-    x, others = random.normal(3, 1, size=20), random.normal(2.5, 1, size=50)
-    y = 2 * x + random.normal(size=20)
-    found = adjusted(y, x, others)
-    design, at = np.column_stack([np.ones(20), x]), np.array([1, others.mean()])
-    weights = np.linalg.lstsq(design, y, rcond=None)[0]
-    noise = ((y - design @ weights) ** 2).sum() / 18
-    variance = noise * at @ np.linalg.inv(design.T @ design) @ at
-    variance += weights[1] ** 2 * others.var(ddof=1) / 50
-    assert found == pytest.approx((at @ weights, variance**0.5))
-
-
-def test_adjusting_for_harder_splits_finds_the_mean_of_all_and_knows_how_well():
-    random = np.random.default_rng(1)
-    scores = []
-    for _ in range(400):
-        x = random.normal(size=120)
-        found = adjusted(1 + x[:20] + 0.5 * random.normal(size=20), x[:20], x)
-        scores.append((found.mean - 1) / found.stderr)
-    assert abs(np.mean(scores)) < 4 / 400**0.5
-    # Student's t with 18 degrees of freedom has a variance of 18/16, for the larger part here.
-    assert np.var(scores) == pytest.approx(1.1, abs=4 * 1.1 * (2 / 400) ** 0.5)
-
-
-@pytest.mark.slow
-def test_the_page_adjusts_vbll_for_the_luck_of_its_splits(tmp_path: Path) -> None:
-    here = [3.0, 3.4, 3.0, 3.4]
-    write_splits(tmp_path, {"wine": [*here, 2.0, 2.4], "yacht": [1.0, 2.0] * 3}, num_seeds=4)
-    text = report.write(tmp_path, registry("vbll")).read_text()
-    section = text.partition("### Luck of the splits")[2].partition("###")[0]
-    assert row(section, "our splits") == [["3.200", "1.500"]]
-    # The mean of all is 2.867; their variance 0.3147, so that its standard error is 0.2290.
-    assert row(section, "all splits") == [["2.867 ± 0.229", "1.500 ± 0.224"]]
-    assert row(section, "harder by, percent") == [["+11.6 ± 8.0", "0.0 ± 14.9"]]
-    assert row(section, "adjusted") == [["–", "–"], ["–", "–"]]  # VBLL has no records
-    add(tmp_path, "vbll", "wine", [2 * error - 1 for error in here], rmse=[1.0, 1.0, 1.0, 1.2])
-    text = report.write(tmp_path, registry("vbll")).read_text()
-    section = text.partition("### Luck of the splits")[2].partition("###")[0]
-    assert row(section, "correlation") == [["1.00", "–"], ["0.58", "–"]]
-    assert row(section, "measured") == [["5.40 ± 0.23", "–"], ["1.05 ± 0.05", "–"]]
-    # NLL is on the line, at the mean of all; RMSE has a slope of 0.25.
-    assert row(section, "adjusted")[0] == ["4.73 ± 0.46", "–"]
-    assert row(section, "adjusted")[1][0].startswith("0.97")
-    assert row(section, "paper") == [["1.02 ± 0.03", "1.29 ± 0.17"], ["0.65 ± 0.01", "0.86 ± 0.17"]]
-    assert "Luck of the splits" not in report.write(tmp_path / "none").read_text()
-
-
-def test_the_page_shows_luck_also_of_failed_and_equal_runs(tmp_path: Path) -> None:
-    write_splits(tmp_path, {"wine": [3.0, 3.4, 2.0, 2.4]}, num_seeds=3)
-    add(tmp_path, "vbll", "wine", [math.inf, 1.0, 1.0], rmse=[1.0, 1.0, 1.0])
-    text = report.write(tmp_path, registry("vbll")).read_text()
-    section = text.partition("### Luck of the splits")[2].partition("###")[0]
-    assert row(section, "correlation") == [["nan"], ["nan"]]
-    assert row(section, "adjusted")[1] == ["1.00 ± 0.00"]
-
-
-def write_splits(results: Path, errors: dict[str, list[float]], num_seeds: int) -> None:
-    """A record of `experiments.splits`."""
-    others = len(next(iter(errors.values()))) - num_seeds
-    record = {"config": {"num_seeds": num_seeds, "num_others": others}, "rmse": errors}
-    (results / "splits").mkdir()
-    (results / "splits" / "splits.json").write_text(json.dumps(record))

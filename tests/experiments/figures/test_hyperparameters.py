@@ -1,4 +1,4 @@
-"""The figures of the paper's appendices on priors: regulariser curves, and sweeps of targets."""
+"""Sweeps of targets: the head that is swept, and where strong priors draw it."""
 
 import json
 import math
@@ -7,75 +7,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
 
 pytest.importorskip("matplotlib", reason="the figures are drawn; install lastlayer[plots]")
 
 import lastlayer as ll
-from experiments import hyperparameters, regularizers
-from experiments.hyperparameters import SweptRegression
-from lastlayer.heads._parts import recorded
+from experiments.figures import hyperparameters
+from experiments.figures.swept import SweptRegression
 
 PNG = b"\x89PNG\r\n\x1a\n"
-
-# ------------------------------------------------------------------------- regulariser curves
-
-STRENGTHS_AND_LOCATIONS = [(0.1, 10.0), (1.0, 1.0), (100.0, 0.25), (3.0, 1 / 3)]
-
-
-def formula(log_scale: Tensor, a: float, b: float) -> Tensor:
-    return a * (2 * log_scale).exp() - 2 * b * log_scale
-
-
-@pytest.mark.parametrize(("a", "location"), STRENGTHS_AND_LOCATIONS)
-def test_terms_of_noise_and_weights_are_the_regulariser_of_the_paper(a: float, location: float):
-    p, b = torch.linspace(-3, 2, 41), location * a
-    prior = regularizers.prior(a, location)
-    expected = formula(p, a, b)
-    torch.testing.assert_close(regularizers.noise_term(p, prior), expected)
-    lowest = b - b * math.log(location)
-    torch.testing.assert_close(regularizers.weight_term(p, prior), expected - lowest)
-
-
-@pytest.mark.parametrize(("a", "location"), STRENGTHS_AND_LOCATIONS)
-def test_regularisers_have_their_minimum_at_the_target(a: float, location: float):
-    prior = regularizers.prior(a, location)
-    p = torch.tensor([0.5 * math.log(location)], requires_grad=True)
-    for term in (regularizers.noise_term, regularizers.weight_term):
-        (slope,) = torch.autograd.grad(term(p, prior).sum(), p, create_graph=True)
-        (curvature,) = torch.autograd.grad(slope.sum(), p)
-        assert slope.item() == pytest.approx(0, abs=1e-12 * a * location)
-        assert curvature.item() == pytest.approx(4 * a * location)  # of 4a exp(2p)
-
-
-def test_figures_of_regularisers_come_with_their_curves(tmp_path: Path):
-    regularizers.main(["--output", str(tmp_path / "new")])
-    record = json.loads((tmp_path / "new" / "regularizers.json").read_text())
-    assert {"time", "torch", "lastlayer"} <= set(record["versions"])
-    decay, ours = record["figures"]["regularizers"]
-    location, strength = record["figures"]["locations"]
-    assert decay["xlabel"] == ours["xlabel"] == "exp(p)"
-    assert location["xlabel"] == strength["xlabel"] == "exp(2p)"
-    x, config = np.array(ours["x"]), record["config"]
-    for label, a in zip(ours["curves"], config["strengths"], strict=True):
-        np.testing.assert_allclose(ours["curves"][label], a * x**2 - 2 * np.log(x), 1e-4, 1e-5)
-        assert ours["minima"][label] == pytest.approx([a**-0.5, 1 + math.log(a)], rel=1e-5)
-    for label, weight in zip(decay["curves"], config["weight_decays"], strict=True):
-        x = np.array(decay["x"])
-        expected = weight / 2 * np.log(x) ** 2
-        # x has six digits, so log x has an error of up to 5e-6, which counts most near x = 1
-        np.testing.assert_allclose(decay["curves"][label], expected, 1e-4, 1e-6 * weight)
-        assert decay["minima"][label] == [1, 0]
-    for panel, places in [(location, config["locations"]), (strength, [1.0] * 5)]:
-        for label, place in zip(panel["curves"], places, strict=True):
-            lowest = panel["x"][int(np.argmin(panel["curves"][label]))]
-            assert lowest == pytest.approx(place, rel=0.02)  # on the grid
-            assert panel["minima"][label] == pytest.approx([place, 0], abs=1e-9)
-    for name in ("regularizers", "locations"):
-        assert (tmp_path / "new" / f"{name}.png").read_bytes().startswith(PNG)
-
-
-# ------------------------------------------------------------------------------------- sweeps
 
 
 @pytest.mark.parametrize(
@@ -106,13 +45,12 @@ def test_tracked_values_are_those_of_the_head(generator: torch.Generator):
     head = SweptRegression(3, num_data=10, prior=ll.Prior())
     for parameter in head.parameters():
         parameter.data.normal_(std=0.5, generator=generator)
-    with recorded(head) as tracked:
-        head(torch.randn(5, 3), torch.randn(5))
+    tracked = head.elbo(torch.randn(5, 3), torch.randn(5))
     S = torch.stack([head.covariance.quadratic(v) for v in torch.eye(3)]).squeeze(-1)
-    assert tracked["noise_precision"].item() == pytest.approx(1 / head.noise.variance().item())
-    assert tracked["covariance_diagonal"].item() == pytest.approx(S.mean().item())
+    assert tracked.noise_precision.item() == pytest.approx(1 / head.noise.variance().item())
+    assert tracked.covariance_diagonal.item() == pytest.approx(S.mean().item())
     singular = torch.linalg.svdvals(head.covariance.dense().squeeze(0))
-    assert tracked["covariance_norm"].item() == pytest.approx(singular.square().sum().sqrt().item())
+    assert tracked.covariance_norm.item() == pytest.approx(singular.square().sum().sqrt().item())
 
 
 @pytest.fixture
@@ -168,12 +106,16 @@ def test_strong_regularisers_bring_noise_and_covariance_to_their_targets(tmp_pat
 
 
 @pytest.mark.usefixtures("small_data")
-def test_sweeps_run_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    hyperparameters.main(["--output", str(tmp_path / "new"), "--epochs", "2"])
-    assert str(tmp_path / "new" / "noise-strength.png") in capsys.readouterr().out
-    record = json.loads((tmp_path / "new" / "hyperparameters.json").read_text())
+def test_sweeps_run_and_have_a_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    hyperparameters.hyperparameters(tmp_path / "hyperparameters", epochs=2)
+    folder = tmp_path / "hyperparameters"
+    assert str(folder / "noise-strength.png") in capsys.readouterr().out
+    record = json.loads((folder / "hyperparameters.json").read_text())
     assert record["config"]["epochs"] == 2
     assert len(record["runs"]) == 30
     for run in record["runs"]:  # a step of Adam changes log-scales by at most its learning rate
         assert run["metrics"]["noise_precision"] == pytest.approx(1, abs=0.02)
         assert run["metrics"]["covariance_diagonal"] == pytest.approx(1 / 50, rel=0.02)
+    assert hyperparameters.write_page(tmp_path) is not None
+    text = (folder / "README.md").read_text()
+    assert text.count("| Energy") == text.count("| Wine") == 15

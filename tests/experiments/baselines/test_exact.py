@@ -10,29 +10,25 @@ from torch import Tensor, nn
 from torch.distributions import MultivariateNormal, kl_divergence
 
 import lastlayer as ll
+from experiments.baselines.fitted import Fitted
 from experiments.baselines.gbll import GBLL, GaussianLastLayer
 from experiments.baselines.ldgbll import LDGBLL, LatentDerivatives
-from experiments.datasets.uci import Split
-from experiments.method import Method
+from experiments.uci.task import TableTask
+from tests.helpers.tasks import NUM_INPUTS, table_task
 
-NUM_INPUTS, NUM_TRAIN, NUM_VALIDATION = 3, 20, 8
+NUM_TRAIN, NUM_VALIDATION = 20, 8
 
 
-def a_split(seed: int = 0) -> Split:
+def a_task(seed: int = 0) -> TableTask:
     """A smooth function with noise, in units in which it is large."""
-    generator = torch.Generator().manual_seed(100 + seed)
-
-    def pair(count: int) -> tuple[Tensor, Tensor]:
-        inputs = torch.randn(count, NUM_INPUTS, generator=generator)
-        noise = 0.3 * torch.randn(count, 1, generator=generator)
-        return inputs, 5 * (inputs.sum(-1, keepdim=True).sin() + noise)
-
-    return Split(seed, pair(NUM_TRAIN), pair(NUM_VALIDATION), pair(6))
+    task = table_task(seed, NUM_TRAIN, NUM_VALIDATION)
+    parts = {name: getattr(task, name) for name in ("train", "validation", "test")}
+    return replace(task, **{name: (x, 5 * y) for name, (x, y) in parts.items()})
 
 
-def perturbed(method: Method, split: Split) -> nn.Module:
-    """A model whose every parameter, also those that start at zero, is like no other."""
-    model = method.make(split)
+def perturbed(method: Fitted, task: TableTask) -> nn.Module:
+    """A model whose every parameter, also those that begin at zero, is like no other."""
+    model = method.make(task)
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(0.1 * torch.randn_like(parameter))
@@ -64,9 +60,9 @@ def conditioned(
 
 
 def test_gbll_loss_and_gradient_are_those_of_the_marginal_density_of_all_targets() -> None:
-    split = a_split()
-    inputs, target = split.train
-    model = perturbed(GBLL(epochs=1), split)
+    task = a_task()
+    inputs, target = task.train
+    model = perturbed(GBLL(epochs=1), task)
     assert isinstance(model, GaussianLastLayer)
     parameters = [p for p in model.parameters() if p.requires_grad]
     expected = -prior_of_targets(model, inputs).log_prob(target.squeeze(-1)) / NUM_TRAIN
@@ -81,23 +77,23 @@ def test_gbll_loss_and_gradient_are_those_of_the_marginal_density_of_all_targets
 def test_finished_model_predicts_as_a_gaussian_process_with_a_linear_kernel_on_its_features(
     method: GBLL,
 ) -> None:
-    split = a_split()
-    model = perturbed(method, split)
+    task = a_task()
+    model = perturbed(method, task)
     assert isinstance(model, GaussianLastLayer)
-    (inputs, target), new = split.development, split.test[0]
+    (inputs, target), new = task.development, task.test[0]
     prior = prior_of_targets(model, torch.cat([inputs, new]))
     noise_variance = model.log_noise_stddev.exp() ** 2
     mean, variance = conditioned(prior, target.squeeze(-1), noise_variance)
-    predictive = method.finish(model, split)(new)
+    predictive = method.finish(model, task)(new)
     torch.testing.assert_close(predictive.mean.squeeze(-1), mean)
     torch.testing.assert_close(predictive.epistemic_variance.squeeze(-1), variance)
     torch.testing.assert_close(predictive.noise_variance, noise_variance.expand(len(new), 1))
 
 
 def test_gbll_in_single_precision_is_exact_for_features_of_any_size() -> None:
-    split = a_split()
-    inputs, target = split.train
-    model = GBLL(epochs=1).make(split).float()
+    task = a_task()
+    inputs, target = task.train
+    model = GBLL(epochs=1).make(task).float()
     assert isinstance(model, GaussianLastLayer)
     with torch.no_grad():
         model.get_parameter("network.2.weight").mul_(
@@ -111,31 +107,31 @@ def test_gbll_in_single_precision_is_exact_for_features_of_any_size() -> None:
     torch.testing.assert_close(loss, expected, rtol=1e-5, atol=0.0)
 
 
-def test_gbll_starts_with_the_noise_that_is_best_for_its_features() -> None:
-    split = a_split()
-    model = GBLL(epochs=1).make(split)
+def test_gbll_begins_with_the_noise_that_is_best_for_its_features() -> None:
+    task = a_task()
+    model = GBLL(epochs=1).make(task)
     assert isinstance(model, GaussianLastLayer)
     losses = []
     for shift in (-0.01, 0.0, 0.01):
         moved = copy.deepcopy(model)
         moved.log_noise_stddev.data += shift
-        losses.append(moved(*split.train).item())
+        losses.append(moved(*task.train).item())
     assert losses[1] < min(losses[0], losses[2])
 
 
 def test_gbll_refuses_batches_that_do_not_hold_all_the_data() -> None:
     with pytest.raises(ValueError, match="all 28 examples in one batch"):
-        GBLL(epochs=1, batch_size=27).make(a_split())
+        GBLL(epochs=1, batch_size=27).make(a_task())
 
 
 # ------------------------------------------------------------------------------------- LDGBLL
 
 
 def derivative_model() -> tuple[LatentDerivatives, Tensor, Tensor]:
-    split = a_split()
-    model = perturbed(LDGBLL(epochs=1, divergence_weight=0.7, num_points=5), split)
+    task = a_task()
+    model = perturbed(LDGBLL(epochs=1, divergence_weight=0.7, num_points=5), task)
     assert isinstance(model, LatentDerivatives)
-    return model, *split.train
+    return model, *task.train
 
 
 def test_forward_mode_jacobian_of_the_features_is_that_of_reverse_mode() -> None:
@@ -172,27 +168,27 @@ def test_ldgbll_adds_the_mean_divergence_of_the_derivatives_to_the_loss_of_gbll(
 def test_seeds_trained_together_are_those_trained_one_by_one_and_have_learned(
     method: GBLL,
 ) -> None:
-    splits = [a_split(seed) for seed in (0, 1)]
-    for split, (model, notes) in zip(splits, method.train(splits), strict=True):
-        start, alone = method.new([split, split])
+    tasks = [a_task(seed) for seed in (0, 1)]
+    for task, (model, notes) in zip(tasks, method.train(tasks), strict=True):
+        start, alone = method.new([task, task])
         history = ll.fit(
             alone,
-            split.train,
-            split.validation,
+            task.train,
+            task.validation,
             epochs=method.epochs,
             batch_size=method.batch_size,
             learning_rate=method.learning_rate,
             validate_every=method.validate_every,
             retrain=True,
-            seed=split.seed,
+            seed=task.seed,
             progress=False,
         )
         assert notes["epochs"] == history.best_epoch
         assert notes["validation_nll"] == pytest.approx(history.best_nll)
-        expected = method.finish(alone, split)(split.test[0])
-        torch.testing.assert_close(model(split.test[0]).mean, expected.mean)
-        torch.testing.assert_close(model(split.test[0]).stddev, expected.stddev)
-        assert model(*split.development) < start(*split.development)
+        expected = method.finish(alone, task)(task.test[0])
+        torch.testing.assert_close(model(task.test[0]).mean, expected.mean)
+        torch.testing.assert_close(model(task.test[0]).stddev, expected.stddev)
+        assert model(*task.development) < start(*task.development)
 
 
 # ------------------------------------------------------------------------------------------ GP
@@ -217,9 +213,9 @@ def rbf_prior(model: nn.Module, inputs: Tensor) -> tuple[MultivariateNormal, Ten
 @pytest.mark.parametrize("ard", [False, True])
 def test_gaussian_process_is_that_of_the_textbook(ard: bool) -> None:
     gp = pytest.importorskip("experiments.baselines.gp")
-    split = a_split()
-    model = perturbed(gp.GP(ard=ard), split)
-    (inputs, target), new = split.development, split.test[0]
+    task = a_task()
+    model = perturbed(gp.GP(ard=ard), task)
+    (inputs, target), new = task.development, task.test[0]
     prior, noise = rbf_prior(model, torch.cat([inputs, new]))
     mean, variance = conditioned(prior, target.squeeze(-1), noise)
     predictive = model(new)
@@ -233,9 +229,9 @@ def test_gaussian_process_is_that_of_the_textbook(ard: bool) -> None:
 
 def test_gaussian_process_is_fitted_to_a_stationary_point_of_the_marginal_likelihood() -> None:
     gp = pytest.importorskip("experiments.baselines.gp")
-    splits = [a_split(seed) for seed in (0, 1)]
-    for split, (model, notes) in zip(splits, gp.GP().train(splits), strict=True):
-        start, loss = gp.GP().make(split)(*split.development), model(*split.development)
+    tasks = [a_task(seed) for seed in (0, 1)]
+    for task, (model, notes) in zip(tasks, gp.GP().train(tasks), strict=True):
+        start, loss = gp.GP().make(task)(*task.development), model(*task.development)
         assert loss < start - 0.1
         assert notes["marginal_nll"] == pytest.approx(loss.item())
         model.zero_grad()
@@ -245,14 +241,14 @@ def test_gaussian_process_is_fitted_to_a_stationary_point_of_the_marginal_likeli
 
 
 @pytest.mark.parametrize("ard", [False, True])
-def test_gaussian_process_without_gradients_finds_the_same_hyper_parameters(ard: bool) -> None:
+def test_gaussian_process_without_gradients_finds_the_same_hyperparameters(ard: bool) -> None:
     gp = pytest.importorskip("experiments.baselines.gp")
-    split = a_split()
-    ((climbed, expected),) = gp.GP(ard=ard).train([split])
-    ((searched, notes),) = gp.GP(ard=ard, most_data=10, epochs=200).train([split])
-    assert notes["marginal_nll"] == pytest.approx(searched(*split.development).item(), abs=1e-10)
+    task = a_task()
+    ((climbed, expected),) = gp.GP(ard=ard).train([task])
+    ((searched, notes),) = gp.GP(ard=ard, most_data=10, epochs=200).train([task])
+    assert notes["marginal_nll"] == pytest.approx(searched(*task.development).item(), abs=1e-10)
     assert notes["marginal_nll"] == pytest.approx(expected["marginal_nll"], abs=1e-4)
-    found = climbed(split.test[0]), searched(split.test[0])
+    found = climbed(task.test[0]), searched(task.test[0])
     torch.testing.assert_close(found[1].mean, found[0].mean, rtol=0.0, atol=0.05)
     torch.testing.assert_close(found[1].variance, found[0].variance, rtol=0.05, atol=0.0)
 
@@ -262,14 +258,14 @@ def test_gaussian_process_without_gradients_keeps_the_least_noise_as_it_does_wit
     repeat: bool,
 ) -> None:
     gp = pytest.importorskip("experiments.baselines.gp")
-    split = a_split()
-    inputs = split.train[0].repeat(2, 1) if repeat else split.train[0]
+    task = a_task()
+    inputs = task.train[0].repeat(2, 1) if repeat else task.train[0]
     smooth = inputs, inputs.sum(-1, keepdim=True).sin()
-    split = replace(split, train=smooth, validation=(inputs[:0], inputs[:0, :1]))
-    ((_, expected),) = gp.GP(epochs=200).train([split])
-    ((model, notes),) = gp.GP(most_data=10).train([split])
+    task = replace(task, train=smooth, validation=(inputs[:0], inputs[:0, :1]))
+    ((_, expected),) = gp.GP(epochs=200).train([task])
+    ((model, notes),) = gp.GP(most_data=10).train([task])
     assert model.likelihood.noise.item() == pytest.approx(1e-4, rel=0.01)
-    assert notes["marginal_nll"] == pytest.approx(model(*split.development).item(), abs=1e-8)
+    assert notes["marginal_nll"] == pytest.approx(model(*task.development).item(), abs=1e-8)
     assert notes["marginal_nll"] == pytest.approx(expected["marginal_nll"], abs=2e-3)
 
 
@@ -278,12 +274,12 @@ def test_gaussian_process_without_gradients_of_constant_and_of_missing_targets(
     target: float, fails: bool
 ) -> None:
     gp = pytest.importorskip("experiments.baselines.gp")
-    split = a_split()
-    train = split.train[0], torch.full_like(split.train[1], target)
-    split = replace(split, train=train, validation=(train[0][:0], train[1][:0]))
+    task = a_task()
+    train = task.train[0], torch.full_like(task.train[1], target)
+    task = replace(task, train=train, validation=(train[0][:0], train[1][:0]))
     if fails:
         with pytest.raises(FloatingPointError, match="check the data for NaN"):
-            gp.GP(most_data=10).train([split])
+            gp.GP(most_data=10).train([task])
     else:
-        ((model, _),) = gp.GP(most_data=10).train([split])
-        torch.testing.assert_close(model(split.test[0]).mean, torch.zeros(6, 1), atol=1e-6, rtol=0)
+        ((model, _),) = gp.GP(most_data=10).train([task])
+        torch.testing.assert_close(model(task.test[0]).mean, torch.zeros(8, 1), atol=1e-6, rtol=0)

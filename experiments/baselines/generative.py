@@ -1,0 +1,24 @@
+"""G-VBLL: a variational generative last layer for classes, trained with the network (theorem 3)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import lastlayer as ll
+
+from ..harness.task import Supervised
+from .vbll import LastLayer
+
+
+@dataclass(frozen=True, kw_only=True)
+class GenerativeVBLL(LastLayer):
+    """Gaussian densities of the features of each class; their means have no bias."""
+
+    label = "G-VBLL"
+
+    def head(self, task: Supervised, **options: Any) -> ll.Head:
+        """The last layer."""
+        num_classes = task.likelihood.num_targets
+        options = {"prior": self.prior, "num_data": task.num_data, **options}
+        return ll.GenerativeClassification(task.num_features, num_classes, **options)

@@ -1,0 +1,1 @@
+"""The paper's figures that need no tables: toy problems, regularisers, sweeps of priors."""

@@ -1,0 +1,1 @@
+"""What experiments share: tasks, methods, jobs, records, statistics and tables."""

@@ -1,0 +1,65 @@
+"""What a method is tried on: the data of one seed, and how a model of them is judged."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils.data import ConcatDataset
+
+from .likelihood import Likelihood
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task(ABC):
+    """A problem as one seed poses it."""
+
+    seed: int
+
+    @abstractmethod
+    def evaluate(self, model: Any) -> dict[str, Any]:
+        """The metrics of what a method made, for the record."""
+
+    def describe(self, notes: Mapping[str, Any]) -> dict[str, Any]:
+        """What a method notes about its training, in the units of the record."""
+        return dict(notes)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Supervised(Task):
+    """Inputs with targets: (inputs, target) as tensors, or anything else that `fit` takes."""
+
+    train: Any
+    validation: Any
+    test: Any
+
+    @property
+    @abstractmethod
+    def likelihood(self) -> Likelihood:
+        """How targets follow from outputs."""
+
+    @property
+    @abstractmethod
+    def num_features(self) -> int:
+        """The width of the features of `backbone`."""
+
+    @abstractmethod
+    def backbone(self, **options: Any) -> nn.Module:
+        """A new network from inputs to features, (*batch, num_features)."""
+
+    @property
+    def num_data(self) -> int:
+        """The number of training examples."""
+        return len(self.train[0] if isinstance(self.train, tuple) else self.train)
+
+    @property
+    def development(self) -> Any:
+        """Training and validation data together."""
+        if isinstance(self.train, tuple):
+            parts = zip(self.train, self.validation, strict=True)
+            return tuple(torch.cat(pair) for pair in parts)
+        return ConcatDataset([self.train, self.validation])

@@ -1,0 +1,41 @@
+"""The pages of results: one for each experiment, written from its records, and an index."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from .figures import hyperparameters, regularizers, toy
+from .harness.tables import table
+from .uci import page as uci
+
+# From the folder of results to a line for the index, or None where there are no records.
+PAGES: dict[str, Callable[[Path], str | None]] = {
+    "uci": uci.write,
+    "toy": toy.write_page,
+    "regularizers": regularizers.write_page,
+    "hyperparameters": hyperparameters.write_page,
+}
+
+INTRODUCTION = """\
+# Results
+
+Written by `python -m experiments report` from the records beside each page; do not edit.
+[How to run the experiments](../docs/reproducing.md)."""
+
+BENCHMARKS = """\
+The files `*.json` here are records of speed, memory and estimators for tables, which
+`benchmarks/tables.py` puts into [performance](../docs/performance.md), [tables](../docs/tables.md)
+and other pages."""
+
+
+def write(results: Path) -> list[Path]:
+    """Write all pages for which there are records, then the index; what was written."""
+    found = {name: write_page(results) for name, write_page in PAGES.items()}
+    lines = {name: line for name, line in found.items() if line is not None}
+    rows = [[f"[{name}]({name}/README.md)", line] for name, line in lines.items()]
+    index = table(["experiment", "what came out"], rows, num_names=2)
+    results.mkdir(parents=True, exist_ok=True)
+    text = "\n\n".join([INTRODUCTION, index, BENCHMARKS]) + "\n"
+    (results / "README.md").write_text(text, encoding="utf-8")
+    return [*(results / name / "README.md" for name in lines), results / "README.md"]

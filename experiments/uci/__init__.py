@@ -1,0 +1,1 @@
+"""The paper's tables of regression on six UCI data sets."""
