@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from .figures import hyperparameters, regularizers, toy
-from .harness.tables import table
+from .harness.tables import bullets
 from .uci import page as uci
 
 # From the folder of results to a line for the index, or None where there are no records.
@@ -33,8 +33,7 @@ def write(results: Path) -> list[Path]:
     """Write all pages for which there are records, then the index; what was written."""
     found = {name: write_page(results) for name, write_page in PAGES.items()}
     lines = {name: line for name, line in found.items() if line is not None}
-    rows = [[f"[{name}]({name}/README.md)", line] for name, line in lines.items()]
-    index = table(["experiment", "what came out"], rows, num_names=2)
+    index = bullets([f"[{name}]({name}/README.md): {line}" for name, line in lines.items()])
     results.mkdir(parents=True, exist_ok=True)
     text = "\n\n".join([INTRODUCTION, index, BENCHMARKS]) + "\n"
     (results / "README.md").write_text(text, encoding="utf-8")

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from benchmarks.markdown import RESULTS, table
-from experiments.published import DATASETS, UCI, Estimate
-from experiments.report.markdown import show
-from experiments.report.statistics import Runs
+from experiments.harness.statistics import Estimate, Runs
+from experiments.harness.tables import show, title
+from experiments.uci.published import PUBLISHED
+from experiments.uci.run import EXPERIMENT
 
 NUM_SPLITS = 20  # unless a cell says otherwise
 MEASURED = {  # methods by their names in the records
@@ -23,10 +24,10 @@ def _cell(estimate: Estimate, num_splits: int, bold: bool) -> str:
 
 def uci() -> str:
     """Test NLL of last layers and Gaussian processes; the lowest of each data set in bold."""
-    runs = Runs.load(RESULTS / "uci", {})
+    runs = Runs.load(EXPERIMENT, RESULTS)
     columns = []
-    for dataset in DATASETS:
-        cells = [(UCI["vbll", dataset, "nll"], NUM_SPLITS)]
+    for dataset in runs.columns:
+        cells = [(PUBLISHED.cells["vbll", dataset, "nll"], NUM_SPLITS)]
         for method in MEASURED.values():
             estimate = runs.estimate(method, dataset, "nll")
             if estimate is None:
@@ -37,4 +38,4 @@ def uci() -> str:
     lines = [
         [name, *cells] for name, *cells in zip(["VBLL, paper", *MEASURED], *columns, strict=True)
     ]
-    return table(["", *(name.capitalize() for name in DATASETS)], lines)
+    return table(["", *map(title, runs.columns)], lines)

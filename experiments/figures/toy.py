@@ -67,7 +67,9 @@ def write_page(results: Path) -> str | None:
     parts = []
     for figure in found["figures"]:
         name = figure["figure"]
-        rows = [[fact, f"{value:.3f}"] for fact, value in figure["metrics"].items()]
+        rows = [  # a bar would end the cell
+            [fact.replace("|", "\\|"), f"{value:.3f}"] for fact, value in figure["metrics"].items()
+        ]
         shows = FIGURES[name][0]
         heading = f"## {shows[0].upper()}{shows[1:]}"
         parts += [heading, f"![{shows}]({name})", table(["", "value"], rows)]

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from typing import Literal, Protocol, TypeVar
 
 import joblib
+from joblib.externals.loky import get_reusable_executor
 from rich.console import Console
 from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeElapsedColumn
 from rich.text import Text
@@ -69,6 +70,7 @@ def _backend(executor: Executor, num_workers: int | None) -> Iterator[None]:
     if executor == "local":
         with joblib.parallel_config("loky", inner_max_num_threads=1):
             yield
+        get_reusable_executor().shutdown()  # processes would keep the environment of this call
         return
     try:
         import ray

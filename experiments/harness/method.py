@@ -68,7 +68,7 @@ class Entry:
         """One line about it."""
         return self.about or (self.method.__doc__ or "").strip().splitlines()[0]
 
-    def configured(self, column: str, **changes: Any) -> Method:
+    def configured(self, column: str, **changes: Any) -> Any:
         """The method with the settings of a column."""
         settings = {
             name: value[column] if isinstance(value, Mapping) else value

@@ -107,4 +107,5 @@ def write(results: Path) -> str | None:
         # Without the version of matplotlib, the same records give the same file for longer.
         figure.savefig(folder / f"{metric.name}.png", metadata={"Software": None})
     (folder / "README.md").write_text(page(runs), encoding="utf-8")
-    return " ".join([comparison.reproduced(runs), *([beyond.headline(runs)] * runs.has("ours"))])
+    line = comparison.reproduced(runs)
+    return f"{line} {beyond.headline(runs)}" if runs.has("ours") else line

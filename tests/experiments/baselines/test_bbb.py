@@ -58,7 +58,7 @@ def test_vbll_bbb_integrates_the_last_layer_and_draws_the_features(task):
 def test_draws_of_convolutions_differ_between_passes_and_agree_within_one():
     """Examples that are equal see the same draw of the weights, and other draws in other passes."""
     task = image_task()
-    model = BBB(epochs=2, num_prediction_samples=4).make(task)
+    model: Any = BBB(epochs=2, num_prediction_samples=4).make(task)
     same = task.test[0][:1].expand(5, -1, -1, -1)
     features = model.network[0]
     torch.manual_seed(0)

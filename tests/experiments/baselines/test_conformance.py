@@ -1,6 +1,7 @@
 """Every method on an MLP with a Gaussian and on a convolutional network with a softmax."""
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -18,7 +19,7 @@ from experiments.baselines.vbll import VBLL, LastLayer
 from experiments.baselines.vbll_bbb import VBLLBBB
 from tests.helpers.tasks import NUM_CLASSES, image_task, table_task
 
-SETTINGS = {"epochs": 16, "batch_size": 16, "learning_rate": 1e-2, "validate_every": 8}
+SETTINGS: Any = {"epochs": 16, "batch_size": 16, "learning_rate": 1e-2, "validate_every": 8}
 METHODS: list[Fitted] = [
     MAP(**SETTINGS),
     Dropout(num_prediction_samples=5, **SETTINGS),
@@ -51,7 +52,7 @@ def test_regression_by_an_mlp_is_better_than_no_inputs_at_all(method: Fitted):
     assert solved[0][1]["validation_nll"] != solved[1][1]["validation_nll"]
     for task, (model, notes) in zip(tasks, solved, strict=True):
         predictive = model(task.test[0])
-        assert isinstance(predictive, ll.Predictive)
+        assert isinstance(predictive, ll.RegressionPredictive)
         assert predictive.mean.shape == (8, 1)
         found = task.evaluate(model)
         assert set(found) == {"nll", "rmse", "crps", "coverage", "width"}
@@ -68,7 +69,7 @@ def test_classification_by_a_convolutional_network_is_better_than_chance(method:
     task = image_task()
     ((model, notes),) = method.train([task])
     predictive = model(task.test[0])
-    assert isinstance(predictive, ll.Predictive)
+    assert isinstance(predictive, ll.ClassificationPredictive)
     probs = predictive.probs()
     assert probs.shape == (30, NUM_CLASSES)
     torch.testing.assert_close(probs.sum(-1), torch.ones(30))

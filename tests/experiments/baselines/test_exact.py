@@ -3,6 +3,7 @@
 import copy
 import math
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -23,7 +24,8 @@ def a_task(seed: int = 0) -> TableTask:
     """A smooth function with noise, in units in which it is large."""
     task = table_task(seed, NUM_TRAIN, NUM_VALIDATION)
     parts = {name: getattr(task, name) for name in ("train", "validation", "test")}
-    return replace(task, **{name: (x, 5 * y) for name, (x, y) in parts.items()})
+    scaled: Any = {name: (x, 5 * y) for name, (x, y) in parts.items()}
+    return replace(task, **scaled)
 
 
 def perturbed(method: Fitted, task: TableTask) -> nn.Module:

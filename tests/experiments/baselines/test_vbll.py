@@ -41,7 +41,7 @@ def test_initial_weights_of_vbll_are_at_the_scale_of_the_targets_and_noise_at_th
 
 def test_the_authors_package_has_the_loss_and_the_predictive_of_vbll(task):
     """Up to the constant of the divergence, which it leaves out; also when retrained."""
-    settings = {"prior_variance": 2.0, "noise_dof": 3.0, "noise_scale": 0.5}
+    settings: Any = {"prior_variance": 2.0, "noise_dof": 3.0, "noise_scale": 0.5}
     theirs: Any = VBLLPackage(epochs=2, **settings).make(task)
     ours: Any = VBLL(epochs=2, **settings).make(task)
     ours.backbone.load_state_dict(theirs.backbone.state_dict())

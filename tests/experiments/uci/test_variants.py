@@ -46,7 +46,7 @@ def test_conjugate_rows_are_those_of_the_head(task):
 @pytest.mark.slow
 def test_without_cross_validation_one_fold_is_held_out_and_else_all(task):
     for method, expected in ((OneFold, 1), (Ours, 5)):
-        found = []
+        found: list[int] = []
 
         class Noted(method):  # type: ignore[misc, valid-type]
             def notes(self, crossfit, task, found=found):
