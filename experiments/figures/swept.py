@@ -9,6 +9,7 @@ from torch import Tensor
 
 import lastlayer as ll
 from lastlayer.functional import gaussian_kl, inverse_wishart_log_density
+from lastlayer.heads._parts import record, recorded
 
 
 class Tracked(NamedTuple):
@@ -17,13 +18,13 @@ class Tracked(NamedTuple):
     bound: Tensor
     kl: Tensor
     log_prior: Tensor
-    feature_kl: Tensor | None
     noise_precision: Tensor  # Σ⁻¹, ()
     covariance_norm: Tensor  # ‖S‖_F, ()
     covariance_diagonal: Tensor  # mean of the diagonal of S, ()
+    feature_kl: Tensor | None = None
 
 
-TRACKED = Tracked._fields[-3:]
+TRACKED = ("noise_precision", "covariance_norm", "covariance_diagonal")
 
 
 class SweptRegression(ll.Regression):
@@ -35,7 +36,7 @@ class SweptRegression(ll.Regression):
     Args:
         num_features: N.
         num_data: T.
-        prior: instead of the head's own, which only says where S begins.
+        prior: instead of the head's own, which only gives S its initial value.
     """
 
     pull: Tensor
@@ -47,9 +48,11 @@ class SweptRegression(ll.Regression):
         pull = torch.tensor([weight / prior.variance, weight, prior.noise_scale, exponent])
         self.register_buffer("pull", pull)
 
-    def elbo(self, features: Tensor, target: Tensor, weight: Tensor | None = None) -> Any:
-        """The parts of the objective under the prior of the buffer, and what is tracked."""
-        bound = super().elbo(features, target, weight).bound
+    def objective(
+        self, features: Tensor, target: Tensor, weight: Tensor | None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """The objective under the prior of the buffer; what is tracked is recorded with it."""
+        bound, *_ = super().objective(features, target, weight)
         covariance, noise = self.covariance.dense().squeeze(0), self.noise
         precision, logdet = noise.precision_trace(), self.covariance.logdet().sum()
         size, zero = self.mean.square().sum(), torch.zeros_like(logdet)
@@ -61,4 +64,11 @@ class SweptRegression(ll.Regression):
         kl = self.pull[0] * by_size + self.pull[1] * by_logdet
         log_prior = self.pull[2] * by_scale + self.pull[3] * by_dof
         tracked = precision, covariance.norm(), covariance.diagonal().mean()
-        return Tracked(bound, kl, log_prior, None, *tracked)
+        record(self, **dict(zip(TRACKED, tracked, strict=True)))
+        return bound, kl, log_prior
+
+    def elbo(self, features: Tensor, target: Tensor, weight: Tensor | None = None) -> Any:
+        """The parts of the objective under the prior of the buffer, and what is tracked."""
+        with recorded(self) as parts:
+            self(features, target, weight)
+        return Tracked(**parts)

@@ -13,6 +13,7 @@ pytest.importorskip("matplotlib", reason="the figures are drawn; install lastlay
 import lastlayer as ll
 from experiments.figures import hyperparameters
 from experiments.figures.swept import SweptRegression
+from lastlayer.heads._parts import recorded
 
 PNG = b"\x89PNG\r\n\x1a\n"
 
@@ -34,7 +35,8 @@ def test_swept_head_has_the_gradient_of_a_head_with_that_prior(
     features, target = torch.randn(7, 4, generator=generator), torch.randn(7, generator=generator)
     for parameter in swept.parameters():
         parameter.data.normal_(std=0.5, generator=generator)
-    plain.load_state_dict({name: p.data for name, p in swept.named_parameters()})
+    parameters = {name: p.data for name, p in swept.named_parameters()}
+    plain.load_state_dict(plain.state_dict() | parameters)
     swept(features, target).backward()
     plain(features, target).backward()
     for one, other in zip(swept.parameters(), plain.parameters(), strict=True):
@@ -45,12 +47,13 @@ def test_tracked_values_are_those_of_the_head(generator: torch.Generator):
     head = SweptRegression(3, num_data=10, prior=ll.Prior())
     for parameter in head.parameters():
         parameter.data.normal_(std=0.5, generator=generator)
-    tracked = head.elbo(torch.randn(5, 3), torch.randn(5))
+    with recorded(head) as tracked:
+        head(torch.randn(5, 3), torch.randn(5))
     S = torch.stack([head.covariance.quadratic(v) for v in torch.eye(3)]).squeeze(-1)
-    assert tracked.noise_precision.item() == pytest.approx(1 / head.noise.variance().item())
-    assert tracked.covariance_diagonal.item() == pytest.approx(S.mean().item())
+    assert tracked["noise_precision"].item() == pytest.approx(1 / head.noise.variance().item())
+    assert tracked["covariance_diagonal"].item() == pytest.approx(S.mean().item())
     singular = torch.linalg.svdvals(head.covariance.dense().squeeze(0))
-    assert tracked.covariance_norm.item() == pytest.approx(singular.square().sum().sqrt().item())
+    assert tracked["covariance_norm"].item() == pytest.approx(singular.square().sum().sqrt().item())
 
 
 @pytest.fixture
