@@ -226,9 +226,8 @@ def test_narrow_heads_have_the_joint_of_wide_ones_to_their_own_accuracy(
     with torch.no_grad():
         joint, exact = narrow.joint(features), wide.joint(features.double())
     assert {tensor.dtype for tensor in pytree.tree_leaves(joint)} == {torch.float32}
-    tolerance = (
-        12 * torch.finfo(dtype).eps / 2
-    )  # see ROUNDINGS in tests/deployment/test_precision.py
+    # see ROUNDINGS in tests/deployment/test_precision.py
+    tolerance = 12 * torch.finfo(dtype).eps / 2
     for value in ("mean", "full_covariance"):
         expected = getattr(exact, value)
         size = max(1.0, float(expected.abs().max()))
