@@ -27,8 +27,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ._checks import check_choice, check_positive
+from ._sharding import full
 from .functional import at_least_float32, full_precision, gaussian_kl, squared_sum
-from .heads._sharding import full
 
 PriorVariance = float | Literal["fan_in"]
 Sampling = Literal["local", "weights"]

@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 
 from .._checks import check_forgetting
+from .._sharding import load_whole, whole
 from ..functional.conjugate import inverse_wishart_mode
 from ..noise import Noise
 from ._base import Head
-from ._sharding import load_whole, whole
 
 CHUNK = 2**24  # features converted to double precision at a time
 

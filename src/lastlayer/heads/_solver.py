@@ -18,8 +18,8 @@ from .._checks import (
     check_weight,
     check_weights,
 )
+from .._sharding import load_whole, whole
 from ._newton import NUM_PAIRS, Examples, look, newton
-from ._sharding import load_whole, whole
 
 if TYPE_CHECKING:
     from .discriminative import DiscriminativeClassification

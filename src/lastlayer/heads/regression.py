@@ -16,6 +16,7 @@ from .._checks import (
     check_not_empty,
     check_target,
 )
+from .._sharding import assignable
 from ..covariances import CovarianceLike
 from ..functional import at_least_float32, conjugate, expected_gaussian_log_density
 from ..noise import NOISES
@@ -30,7 +31,6 @@ from ..predictive import (
 from ..priors import Prior
 from ._conjugate_regression import ConjugateRegression
 from ._linear import Cached, as_linear, prior_in_units
-from ._sharding import assignable
 
 
 class Regression(ConjugateRegression):

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from .._data import Batch, Data, batches, has_own_batches, num_batches, num_examples
-from ..heads._sharding import load_whole
+from .._sharding import load_whole
 from .checkpoint import copied
 from .objective import Objective
 from .options import Options, decays, mixed_seed, permutation

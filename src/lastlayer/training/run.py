@@ -10,7 +10,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.nn.parameter import is_lazy
 
 from .._data import num_examples
-from ..heads._sharding import is_sharded, load_whole
+from .._sharding import is_sharded, load_whole
 from .history import History
 from .identity import identity
 from .loop import Engine, Loop, own_random_numbers

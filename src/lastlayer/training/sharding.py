@@ -11,7 +11,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 from torch.utils import _pytree as pytree
 
-from ..heads._sharding import full, like_sharded
+from .._sharding import full, like_sharded
 
 
 def is_shard(tensor: Any) -> bool:

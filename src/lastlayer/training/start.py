@@ -11,8 +11,8 @@ from torch.utils import _pytree as pytree
 from torch.utils.data import ConcatDataset, DataLoader, Dataset, IterableDataset
 
 from .._data import Data, as_batch, batches, check_data, has_own_batches, num_batches, num_examples
+from .._sharding import load_whole
 from ..heads import Head
-from ..heads._sharding import load_whole
 from .checkpoint import copied
 from .options import Options, mixed_seed
 from .processes import Processes

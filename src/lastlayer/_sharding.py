@@ -1,4 +1,4 @@
-"""Heads whose parameters are spread over processes (FSDP2): whole copies of them, and back."""
+"""Modules whose parameters are spread over processes (FSDP2): whole copies of them, and back."""
 
 from __future__ import annotations
 
