@@ -16,5 +16,13 @@ def _double_precision() -> Iterator[None]:
 
 
 @pytest.fixture
+def _fresh_compiler() -> Iterator[None]:
+    """Forget what was compiled: heads of all kinds share `forward`, and recompile it too often."""
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+@pytest.fixture
 def generator() -> torch.Generator:
     return torch.Generator().manual_seed(20_240_507)  # not the seed of the parameters

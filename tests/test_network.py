@@ -1,7 +1,7 @@
 """A backbone and a head together, with plain and with variational features."""
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -67,13 +67,6 @@ def silence(module: nn.Module) -> None:
         for name, parameter in module.named_parameters():
             if name.endswith("log_stddev"):
                 parameter.fill_(-80.0)
-
-
-@pytest.fixture
-def _fresh_compiler() -> Iterator[None]:
-    torch._dynamo.reset()
-    yield
-    torch._dynamo.reset()
 
 
 # ------------------------------------------------------------------------------ plain features

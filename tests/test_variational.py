@@ -3,7 +3,6 @@
 import copy
 import math
 import pickle
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -65,13 +64,6 @@ def draws(module: Any, inputs: Tensor, count: int) -> Tensor:
     """Outputs of many calls, (count, …)."""
     with torch.no_grad():
         return torch.stack([module(inputs) for _ in range(count)])
-
-
-@pytest.fixture
-def _fresh_compiler() -> Iterator[None]:
-    torch._dynamo.reset()
-    yield
-    torch._dynamo.reset()
 
 
 # --------------------------------------------------------------------------------------- layers

@@ -60,6 +60,7 @@ def test_weights_per_output_count_before_outputs_are_summed() -> None:
     assert_close(bounds, sum(weight[:, k] * each[k] for k in range(NUM_OUTPUTS)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", HEADS)
 def test_parts_come_out_of_compiled_and_vectorised_calls(name: str) -> None:
     heads = [make_head(name, seed) for seed in (0, 1)]

@@ -119,6 +119,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     return [torch.load(f"{folder}/results{rank}", weights_only=True) for rank in range(2)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sharding", ["head", "network"])
 @pytest.mark.parametrize(
     ("name", "way"),

@@ -109,6 +109,7 @@ def test_weights_tempering_and_another_number_of_data_are_those_of_the_loss(
     assert losses[-1] == pytest.approx(best, abs=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("covariance", ["dense", "low_rank"])
 def test_without_memory_for_matrices_it_still_descends(
     covariance: str, generator: torch.Generator

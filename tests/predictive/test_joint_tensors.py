@@ -3,7 +3,6 @@
 import copy
 import io
 import pickle
-from collections.abc import Iterator
 
 import pytest
 import torch
@@ -136,13 +135,6 @@ def arguments(head: ll.Head, *batch: int) -> tuple[Tensor, Tensor, Tensor]:
     target = torch.randn(*batch, 4, K, generator=generator)
     base = torch.randn(3, *head.joint(features).base_shape(), generator=generator)
     return features, target, base
-
-
-@pytest.fixture
-def _fresh_compiler() -> Iterator[None]:
-    torch._dynamo.reset()
-    yield
-    torch._dynamo.reset()
 
 
 @pytest.mark.slow

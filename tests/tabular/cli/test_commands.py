@@ -42,6 +42,7 @@ def quickly(kind: Any) -> Any:
     return trained
 
 
+@pytest.mark.slow
 def test_the_demo_trains_evaluates_and_reports(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(LastLayerRegressor, "_crossfit", quickly(LastLayerRegressor))
     (tmp_path / "train.csv").write_text("mine")
@@ -101,6 +102,7 @@ def test_every_command_reads_the_model_once(folder, tmp_path, monkeypatch):
         assert names.count("model.json") == names.count("model.safetensors") == 1
 
 
+@pytest.mark.slow
 def test_training_infers_columns_once(folder, tmp_path, monkeypatch, capsys):
     infer, tables = Columns.of, []
 

@@ -16,6 +16,7 @@ from lastlayer.tabular.cli.saved import SavedModel
 from tests.helpers.commands import QUICK_FIT, houses
 
 
+@pytest.mark.slow
 def test_parquet_and_csv_train_the_same_model(folder, tmp_path):
     houses().drop(columns="cheap").to_parquet(tmp_path / "train.parquet")
     options = ["--target", "price", "--model", str(tmp_path / "model"), *QUICK_FIT]
@@ -25,6 +26,7 @@ def test_parquet_and_csv_train_the_same_model(folder, tmp_path):
     np.testing.assert_array_equal(one, two)
 
 
+@pytest.mark.slow
 def test_training_shows_columns_and_scores(folder, tmp_path, capsys):
     options = ["--target", "price", "--model", str(tmp_path / "model")]
     assert run(["fit", str(folder / "train.csv"), *options, *QUICK_FIT[:-1]]) == 0
@@ -48,6 +50,7 @@ def test_a_head_for_classification_has_no_effect_on_regression_and_says_so(
     assert "--head generative is for classification" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_columns_can_be_ignored_and_rows_weighed(folder, tmp_path):
     frame = houses()
     frame["count"] = 2
@@ -74,6 +77,7 @@ def test_names_with_brackets_are_shown_as_they_are(tmp_path, capsys, monkeypatch
     assert "[m] written" in shown
 
 
+@pytest.mark.slow
 def test_every_kind_of_column_is_read_again_as_it_was(tmp_path, capsys):
     """Truth values, numbers, dates with and without a zone, and text with blanks around it."""
     random = np.random.default_rng(0)

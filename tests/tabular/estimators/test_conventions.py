@@ -41,6 +41,7 @@ def test_they_work_in_pipelines_searches_and_cross_validation(regression):
     assert len(cross_val_score(LastLayerRegressor(**QUICK), X, y, cv=2)) == 2
 
 
+@pytest.mark.slow
 def test_mapie_makes_their_intervals_and_sets_conformal(regression, classification):
     X, y = regression
     conformal = SplitConformalRegressor(LastLayerRegressor(**QUICK), 0.9, prefit=False)

@@ -36,6 +36,7 @@ def test_moments_intervals_and_densities_are_of_one_distribution(regressor, regr
     np.testing.assert_allclose(torch.trapezoid(density * inside, grid), 0.9, atol=2e-3)
 
 
+@pytest.mark.slow
 def test_the_units_of_the_target_are_those_of_predictions(regression):
     X, y = regression
     one, other = (LastLayerRegressor(**QUICK).fit(X, target) for target in (y, 1000 * y - 7))
@@ -81,6 +82,7 @@ def test_partial_fit_is_the_posterior_given_old_and_new_rows(regression):
     torch.testing.assert_close(head.covariance.dense()[0].detach(), torch.linalg.inv(new))
 
 
+@pytest.mark.slow
 def test_partial_fit_counts_weights_as_repetitions(regression):
     X, y = regression
     base = LastLayerRegressor(**QUICK).fit(X[:200], y[:200])

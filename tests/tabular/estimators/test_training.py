@@ -58,6 +58,7 @@ def test_rows_far_from_training_are_unusual(regressor, classifier, regression, c
         assert np.mean(usual > model.ood_threshold_) < 0.03
 
 
+@pytest.mark.slow
 def test_the_threshold_lets_through_what_it_says():
     generator = np.random.default_rng(0)
     X = generator.standard_normal((400, 4))
@@ -89,6 +90,7 @@ def test_frames_with_categories_and_missing_values_need_no_preparation(frame):
     assert np.isfinite(model.predict(new)).all()
 
 
+@pytest.mark.slow
 def test_pandas_and_polars_are_the_same():
     values, price = table()
     one, two = (

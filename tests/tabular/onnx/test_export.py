@@ -139,6 +139,7 @@ def test_one_file_predicts_as_the_estimator_for_any_number_of_rows(exported):
         assert_same(run(session, codes), expected(estimator, table, level))
 
 
+@pytest.mark.slow
 def test_the_largest_differences_are_known_and_all_digits_are_kept(exported):
     outputs = [output.name for output in onnx.load(exported[1].path).graph.output]
     assert list(exported[1].differences) == outputs

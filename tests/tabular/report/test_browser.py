@@ -48,6 +48,7 @@ def browse(page: Path, folder: Path, *options: str) -> str:
     return found.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")
 @pytest.mark.parametrize(
     ("page", "size"),
@@ -68,6 +69,7 @@ def test_a_browser_shows_all_texts_apart_and_none_beside_the_page(page, size, re
     assert 'title>seen:{"wrong":[],"wide":false}' in shown, re.findall("<title>.*?</title>", shown)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")
 def test_a_browser_paints_light_and_dark(regression_page, tmp_path):
     path = tmp_path / "page.html"
