@@ -126,23 +126,21 @@ def _quadratics(
     return quadratic.to(features.dtype)
 
 
-def with_unobserved_classes(log_joint: Tensor, log_odds: Tensor, observed: Tensor) -> Tensor:
-    r"""Log-joint densities in which features are uninformative about classes without examples.
+def with_unobserved_classes(log_joint: Tensor, log_odds: Tensor, known: Tensor) -> Tensor:
+    r"""Let features say nothing for or against classes of which there was no example.
 
-    The density of such a class is taken to be that of all observed classes together, so that its
-    probability is that of its prior, whatever the features. If no class was observed, all are
-    taken to be.
+    The density of such a class u is taken to be that of all known classes together, so that its
+    probability is that of its prior, whatever the features.
 
-    $$\log p(\phi, u) = \log o_u + \mathrm{LSE}_{k\text{ observed}}\log p(\phi, k)$$
+    $$\log p(\phi, u) = \log o_u + \mathrm{LSE}_{k\text{ known}}\log p(\phi, k)$$
 
     Args:
         log_joint: log p(φ, y = k), (*batch, K).
-        log_odds: log o_k, of a class against all observed ones together, (K,).
-        observed: whether there were examples of a class, (K,).
+        log_odds: log o_k, of a class against all known ones together, (K,).
+        known: whether there were examples of a class, (K,); of one at least.
 
     Returns:
         log p(φ, y = k), (*batch, K).
     """
-    known = observed | ~observed.any()
     density = log_joint.masked_fill(~known, -torch.inf).logsumexp(-1, keepdim=True)
     return torch.where(known, log_joint, density + log_odds.to(density.dtype))

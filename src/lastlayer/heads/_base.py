@@ -108,12 +108,8 @@ class Head(GaussianWeights, ABC):
         bound = bounds.mean()
         if self._recorder is not None:
             record(self, bound=bound, kl=kl, log_prior=log_prior)
-        return self.loss(Elbo(bound, kl, log_prior))
-
-    def loss(self, elbo: Elbo) -> Tensor:
-        """What training minimises, from its parts, ()."""
-        loss = torch.sub(torch.neg(elbo.bound), elbo.log_prior, alpha=1 / self.num_data)
-        return torch.add(loss, elbo.kl, alpha=self.prior.kl_weight / self.num_data)
+        loss = torch.sub(torch.neg(bound), log_prior, alpha=1 / self.num_data)
+        return torch.add(loss, kl, alpha=self.prior.kl_weight / self.num_data)
 
     def elbo(self, features: Tensor, target: Tensor, weight: Tensor | None = None) -> Elbo:
         """The parts of the objective, for logging; arguments as in `forward`."""

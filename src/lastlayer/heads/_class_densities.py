@@ -18,14 +18,14 @@ class ClassDensities(nn.Module):
 
     mean: Tensor
     log_class: Tensor
-    observed: Tensor
+    known: Tensor
 
-    def __init__(self, noise: Noise, mean: Tensor, log_class: Tensor, observed: Tensor) -> None:
+    def __init__(self, noise: Noise, mean: Tensor, log_class: Tensor, known: Tensor) -> None:
         super().__init__()
         self.noise = copy.deepcopy(noise).requires_grad_(False)
         self.register_buffer("mean", mean)  # in the noise's basis
         self.register_buffer("log_class", log_class)
-        self.register_buffer("observed", observed.clone())
+        self.register_buffer("known", known)  # classes with examples
 
     def forward(self, features: Tensor) -> Tensor:
         """log p(φ, y = k), (*batch, K)."""
@@ -33,5 +33,5 @@ class ClassDensities(nn.Module):
         scale = self.noise.basis_log_precision_scale()
         density = class_log_densities(self.noise.to_basis(features), self.mean, scale)
         joint = density + (self.log_class + self.noise.basis_log_volume())
-        known = self.log_class.masked_fill(~self.observed, -torch.inf)
-        return with_unobserved_classes(joint, self.log_class - known.logsumexp(-1), self.observed)
+        observed = self.log_class.masked_fill(~self.known, -torch.inf).logsumexp(-1)
+        return with_unobserved_classes(joint, self.log_class - observed, self.known)

@@ -10,7 +10,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 from .._sharding import full
 
-CHUNK = 2**20  # values at a time
+CHUNK = 2**16  # values at a time, which a processor's cache holds
 INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 GOLDEN, FIRST, SECOND = (  # of the SplitMix64 generator, as signed integers
     value - 2**64 for value in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
@@ -48,18 +48,18 @@ def digest(tensors: Iterable[Tensor]) -> int | None:
         values = full(tensor).detach().contiguous().flatten()
         for part in values.view(INTEGERS[values.element_size()]).split(CHUNK):
             place = torch.arange(position, position + len(part), device=part.device)
-            total += int(_mixed(part.long() + GOLDEN * place).sum())
+            total += int(_mixed(place.mul_(GOLDEN).add_(part)).sum())
             position += len(part)
     return (total + 2**63) % 2**64 - 2**63 or 1
 
 
 def _mixed(bits: Tensor) -> Tensor:
-    """A permutation of 64-bit integers in which every bit depends on all (SplitMix64)."""
-    bits = FIRST * (bits ^ _shifted(bits, 30))
-    bits = SECOND * (bits ^ _shifted(bits, 27))
-    return bits ^ _shifted(bits, 31)
+    """A permutation of 64-bit integers in which every bit depends on all (SplitMix64), in place."""
+    bits.bitwise_xor_(_shifted(bits, 30)).mul_(FIRST)
+    bits.bitwise_xor_(_shifted(bits, 27)).mul_(SECOND)
+    return bits.bitwise_xor_(_shifted(bits, 31))
 
 
 def _shifted(bits: Tensor, count: int) -> Tensor:
     """A shift to the right that moves zeros in, not the sign."""
-    return (bits >> count) & (2 ** (64 - count) - 1)
+    return (bits >> count).bitwise_and_(2 ** (64 - count) - 1)

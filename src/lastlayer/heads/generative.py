@@ -203,20 +203,27 @@ class GenerativeClassification(ConjugateClasses):
                 features, mean, (-2 * scale).exp()
             )
             expected = class_log_densities(features, mean, scale) - 0.5 * scaled_trace
-        alpha = self.concentration
         volume = self.noise.basis_log_volume()  # densities in the features' own units
-        joint = self._joint(marginal + volume, alpha, torch.log)
-        expected_joint = self._joint(expected + volume, alpha, torch.digamma)
-        return GenerativePredictive(joint.to(alpha.dtype), expected_joint.to(alpha.dtype))
+        return self._predictive(marginal + volume, expected + volume)
 
-    def _joint(
-        self, log_density: Tensor, alpha: Tensor, logarithm: Callable[[Tensor], Tensor]
-    ) -> Tensor:
-        """Of features and label, from densities, class weights and their (expected) logarithm."""
-        log_class, observed = logarithm(alpha), self.observed
-        log_joint = log_density + (log_class - logarithm(alpha.sum()))
-        log_odds = log_class - logarithm(alpha.where(observed, 0.0).sum())
-        return with_unobserved_classes(log_joint, log_odds, observed)
+    def _predictive(
+        self, log_density: Tensor, expected_log_density: Tensor
+    ) -> GenerativePredictive:
+        """Bayes' rule, with what is known of the class probabilities."""
+        alpha, known = self.concentration, self._known()
+        total, observed = alpha.sum(), alpha.where(known, 0.0).sum()
+        log, expected_log = alpha.log(), alpha.digamma()
+        log_odds = log - observed.log()
+        joint = with_unobserved_classes(log_density + (log - total.log()), log_odds, known)
+        expected = expected_log_density + (expected_log - total.digamma())
+        # features say nothing of an unobserved class: only its probability is uncertain
+        gap = expected_log - observed.digamma() - log_odds
+        expected = torch.where(known, expected, joint + gap)
+        return GenerativePredictive(joint.to(alpha.dtype), expected.to(alpha.dtype))
+
+    def _known(self) -> Tensor:
+        """Classes with examples, (K,); all of them, if there are none at all."""
+        return self.observed | ~self.observed.any()
 
     def objective(
         self, features: Tensor, target: Tensor, weight: Tensor | None
@@ -256,4 +263,4 @@ class GenerativeClassification(ConjugateClasses):
         mean = self.noise.to_basis(self.mean)
         mean = mean + self.covariance.sample(1, generator).squeeze(0).to(mean.dtype)
         gamma = torch._standard_gamma(self.concentration, generator=generator)  # Dirichlet
-        return ClassDensities(self.noise, mean, (gamma / gamma.sum()).log(), self.observed)
+        return ClassDensities(self.noise, mean, (gamma / gamma.sum()).log(), self._known())
