@@ -10,12 +10,26 @@ from typing import Any, TypeVar
 from torch import Tensor, nn
 
 AnyModule = TypeVar("AnyModule", bound=nn.Module)
+STATE_OF_FSDP = ("__composable_api", "_fsdp", "_is_fsdp")  # attributes of a module it shards
 
 
 def full(tensor: Tensor) -> Tensor:
     """A tensor, gathered from all processes if it is sharded."""
     gather: Any = getattr(tensor, "full_tensor", None)
     return tensor if gather is None else gather()
+
+
+def full_with_gradient(tensor: Tensor) -> Tensor:
+    """As `full`, with gradients averaged over processes, as FSDP2 does in the call of a module."""
+    if not hasattr(tensor, "full_tensor"):
+        return tensor
+    from torch.distributed.tensor import Partial
+
+    mesh: Any = tensor.device_mesh  # type: ignore[attr-defined]
+    whole: Tensor = tensor.full_tensor(grad_placements=[Partial()] * mesh.ndim)
+    if whole.requires_grad:
+        whole.register_hook(lambda gradient: gradient / mesh.size())
+    return whole
 
 
 def is_sharded(module: nn.Module) -> bool:
@@ -36,7 +50,9 @@ def _gathered(module: AnyModule) -> AnyModule:
     twin = kind.__new__(kind)
     nn.Module.__init__(twin)
     own = vars(twin)
-    own |= {name: value for name, value in vars(module).items() if name not in own}
+    for name, value in vars(module).items():
+        if name not in own and not name.startswith(STATE_OF_FSDP):
+            own[name] = value
     twin.training = module.training
     for name, value in module._parameters.items():
         if value is not None:

@@ -27,7 +27,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ._checks import check_choice, check_positive
-from ._sharding import full
+from ._sharding import full_with_gradient
 from .functional import at_least_float32, full_precision, gaussian_kl, squared_sum
 
 PriorVariance = float | Literal["fan_in"]
@@ -159,7 +159,9 @@ class VariationalLayer(nn.Module):
         """Divergence of the posterior of the weights and bias from their prior, ()."""
         means, log_stddevs = zip(*self._posterior(), strict=True)
         mean, log_stddev = (
-            torch.cat([at_least_float32(full(tensor)).flatten() for tensor in tensors])
+            torch.cat(
+                [at_least_float32(full_with_gradient(tensor)).flatten() for tensor in tensors]
+            )
             for tensors in (means, log_stddevs)
         )
         trace, logdet = squared_sum(log_stddev.exp()), 2 * log_stddev.sum()
@@ -229,7 +231,8 @@ def variational_layers(module: nn.Module) -> list[VariationalLayer]:
 def kl(module: nn.Module) -> Tensor:
     """Divergence of all variational layers from their priors; zero if there are none, ()."""
     floating = (p for p in module.parameters() if p.is_floating_point())
-    zero = at_least_float32(next(floating, torch.empty(0)).new_zeros(()))
+    first = next(floating, torch.empty(0))
+    zero = at_least_float32(torch.zeros((), dtype=first.dtype, device=first.device))
     return sum((layer.kl().to(zero.device) for layer in variational_layers(module)), zero)
 
 

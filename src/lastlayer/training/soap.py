@@ -77,6 +77,11 @@ class SOAP(Optimizer):
                 if parameter.grad is not None and parameter.numel():
                     if parameter.grad.layout != torch.strided or parameter.is_complex():
                         raise TypeError("SOAP needs dense gradients of real parameters")
+                    if hasattr(parameter, "full_tensor"):
+                        raise TypeError(
+                            "SOAP needs whole parameters, and these are sharded over processes; "
+                            "use AdamW, or do not shard the model"
+                        )
                     gradient = _matrices(parameter.grad, knobs["stacked"])
                     change, factor = _adam(self.state[parameter], gradient, knobs)
                     parameter.mul_(1 - knobs["lr"] * knobs["weight_decay"])
