@@ -59,6 +59,13 @@ class Reading:
         return ~(self.predictions.ood_score <= self.estimator.ood_threshold_)
 
     @property
+    def finite(self) -> NDArray[np.bool_]:
+        """Whether predictions are finite, which they are not for very large inputs, (num_rows,)."""
+        predictive = self.predictions.predictive
+        parts = [predictive.probs()] if self.classes else [predictive.mean, predictive.variance]
+        return np.asarray(torch.cat(parts, -1).isfinite().all(-1))
+
+    @property
     def labelled(self) -> Indices:
         """Indices of rows with a target that the model could predict."""
         known = self.target >= 0 if self.classes else ~np.isnan(self.target)

@@ -199,3 +199,15 @@ def test_output_does_not_replace_the_table(folder, tmp_path, capsys):
             assert "is the table itself; name another file by --output" in message
     assert table.read_bytes() == before
     assert listing(tmp_path) == ["link.csv", "new.csv"]
+
+
+def test_predictions_that_overflow_are_warned_of(folder, tmp_path, capsys):
+    table = new_rows(tmp_path, "town,size,price\nUlm,1e300,1\nUlm,100,400\n")
+    to = tmp_path / "out.csv"
+    assert run(["predict", str(folder / "model"), table, "-o", str(to)]) == 0
+    assert "predictions that are not finite: 1;" in capsys.readouterr().err
+    predictions = pd.read_csv(to)
+    assert predictions["unusual"].tolist() == [True, False]
+    assert np.isfinite(predictions.loc[1, "mean"])
+    assert run(["evaluate", str(folder / "model"), table]) == 0
+    assert "predictions that are not finite: 1;" in capsys.readouterr().err

@@ -113,3 +113,9 @@ def test_no_hidden_layer_is_linear_regression():
     options = QUICK | {"hidden_layers": (), "max_epochs": 200}
     model = LastLayerRegressor(**options).fit(X, y)
     np.testing.assert_allclose(model.predict(X), X @ [1.0, -2.0, 3.0] + 5, atol=0.1)
+
+
+@pytest.mark.parametrize("size", [1e-200, 1e200])
+def test_targets_whose_variance_float64_cannot_hold_are_refused(regression, size):
+    with pytest.raises(ValueError, match="cannot hold; choose other units for y"):
+        LastLayerRegressor(**QUICK).fit(regression[0], size * regression[1])

@@ -29,8 +29,8 @@ def test_early_stopping_tries_numbers_of_epochs_and_takes_the_best(regression):
 
 @pytest.mark.parametrize(("many", "epochs"), [(100, 12), (50, 6), (1, 1)])
 def test_training_of_many_rows_is_no_longer(regression, monkeypatch, many, epochs):
-    monkeypatch.setattr("lastlayer.tabular.estimators._base.MAX_EPOCHS", 12)
-    monkeypatch.setattr("lastlayer.tabular.estimators._base.MANY_ROWS", many)
+    monkeypatch.setattr("lastlayer.tabular.estimators._settings.MAX_EPOCHS", 12)
+    monkeypatch.setattr("lastlayer.tabular.estimators._settings.MANY_ROWS", many)
     X, y = regression
     model = LastLayerRegressor(**QUICK | {"max_epochs": "auto"}).fit(X[:100], y[:100])
     assert model.num_epochs_ == epochs
@@ -39,7 +39,7 @@ def test_training_of_many_rows_is_no_longer(regression, monkeypatch, many, epoch
 @pytest.mark.parametrize(("enough", "held_out"), [(30, 50), (60, 75), (1000, 100)])
 def test_folds_are_held_out_until_there_are_enough_rows(regression, monkeypatch, enough, held_out):
     X, y = regression
-    monkeypatch.setattr("lastlayer.tabular.estimators._base.ENOUGH_HELD_OUT", enough)
+    monkeypatch.setattr("lastlayer.tabular.estimators._settings.ENOUGH_HELD_OUT", enough)
     seen: list[int] = []
 
     def threshold(scores: torch.Tensor, rate: float) -> float:
@@ -127,3 +127,9 @@ def test_an_interrupted_fit_leaves_an_estimator_that_is_not_fitted(regression, m
     for method in (model.predict, model.predict_interval, model.ood_score, model.sample_y):
         with pytest.raises(NotFittedError):
             method(X)
+
+
+def test_lazy_frames_are_refused_with_what_to_do():
+    values, price = table()
+    with pytest.raises(TypeError, match=r"lazy frame.*pass X.collect\(\)"):
+        LastLayerRegressor(**QUICKEST).fit(pl.DataFrame(values).lazy(), price)

@@ -100,8 +100,11 @@ def scores_table(scores: dict[str, float]) -> Table:
 
 
 def warning_lines(model: SavedModel) -> list[str]:
-    """Warnings of missing values and category levels that were not in training."""
+    """Warnings of overflows, and of missing values and levels that were not in training."""
     lines = []
+    if model.num_infinite:
+        text = f"rows with predictions that are not finite: {model.num_infinite:,}"
+        lines.append(f"[yellow]{text}; their values are too large, correct them[/yellow]")
     if model.num_newly_missing:
         text = (
             "rows with missing values in columns that were complete in training: "

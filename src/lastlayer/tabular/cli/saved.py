@@ -30,6 +30,7 @@ class SavedModel:
     Attributes:
         new_levels: levels met so far that have no code of their own, by column.
         num_newly_missing: rows met so far with a missing value in a column without any in training.
+        num_infinite: rows met so far whose predictions overflow.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -37,7 +38,7 @@ class SavedModel:
         self.estimator, self.about = open_folder(folder)
         self.task: str = self.estimator.task
         self.new_levels: dict[str, set[str]] = {}
-        self.num_newly_missing = 0
+        self.num_newly_missing = self.num_infinite = 0
 
     @property
     def target(self) -> str:
@@ -118,6 +119,7 @@ class SavedModel:
         encoding = self.estimator.model_.encoding
         newly_missing = encoding.num_newly_missing(torch.from_numpy(reading.codes))
         self.num_newly_missing += int((newly_missing > 0).sum())
+        self.num_infinite += int((~reading.finite).sum())
         if (reading.codes == -1).any():  # levels without a code, or numbers
             for name, levels in reading.columns.new_levels(table).items():
                 self.new_levels.setdefault(name, set()).update(levels)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import itertools
-import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
 from typing import Any, ClassVar, TypeVar
 
 import narwhals as nw
@@ -22,7 +20,6 @@ from sklearn.utils.validation import (
 )
 from torch import Tensor, nn
 
-from ..._checks import check_count, check_number
 from ...heads import Head
 from ...network import Network
 from ...ood import threshold
@@ -32,15 +29,10 @@ from ..encoding import Encoding
 from ..model import RowDensity, TableModel, Units, describe
 from ..predictions import Predictions
 from ..rows import Rows
+from ._settings import Plan, check_decays, check_widths
 
 Array = NDArray[Any]
 AnyEstimator = TypeVar("AnyEstimator", bound="LastLayerEstimator")
-
-MAX_BATCH_SIZE = 1024
-MIN_STEPS = 64  # of the shortest training
-MAX_EPOCHS = 1024  # of the longest training,
-MANY_ROWS = 8192  # and proportionally fewer with more rows, so that the number of steps is bounded
-ENOUGH_HELD_OUT = 2000  # rows to choose and calibrate by; once reached, no further fold is held out
 
 
 class LastLayerEstimator(BaseEstimator, ABC):  # type: ignore[misc]
@@ -130,8 +122,8 @@ class LastLayerEstimator(BaseEstimator, ABC):  # type: ignore[misc]
     def read(self, X: Any, y: Any, sample_weight: Any = None) -> Rows:  # noqa: N803
         """Infer columns from a table and read its rows: the first half of `fit`."""
         self.__dict__.pop("model_", None)  # of an earlier fit, which had other columns
-        _check_widths(self.hidden_layers)
-        _check_decays(self.weight_decays)
+        check_widths(self.hidden_layers)
+        check_decays(self.weight_decays)
         codes, target, weight = self._read(X, y, sample_weight, reset=True)
         rows = Rows.of(codes, target, weight)
         if len(rows.codes) < 2:
@@ -167,7 +159,10 @@ class LastLayerEstimator(BaseEstimator, ABC):  # type: ignore[misc]
 
     def _codes(self, X: Any, weight: Array | None = None, *, reset: bool = False) -> Array:  # noqa: N803
         """The table as codes, (num_rows, num_used)."""
-        if isinstance(nw.from_native(X, eager_only=True, pass_through=True), nw.DataFrame):
+        frame = nw.from_native(X, pass_through=True)
+        if isinstance(frame, nw.LazyFrame):
+            raise TypeError("X is a lazy frame, which has no rows yet; pass X.collect()")
+        if isinstance(frame, nw.DataFrame):
             validate_data(self, X, skip_check_array=True, reset=reset)
             if hasattr(self, "feature_names_in_"):  # not if names are numbers
                 if reset:
@@ -208,17 +203,7 @@ class LastLayerEstimator(BaseEstimator, ABC):  # type: ignore[misc]
     def _crossfit(self, data: tuple[Tensor, ...]) -> CrossFit:
         """The network, its calibration and the settings that were tried, by cross-validation."""
         count, width = data[0].shape
-        check_count("num_folds", self.num_folds, 2)
-        size: Any = self.batch_size
-        if size == "auto":
-            size = math.ceil(count / math.ceil(count / MAX_BATCH_SIZE))  # no small last batch
-        check_count("batch_size", size)
-        longest: Any = self.max_epochs
-        if longest == "auto":
-            longest = max(1, min(MAX_EPOCHS, MAX_EPOCHS * MANY_ROWS // count))
-        check_count("max_epochs", longest)
-        shortest = min(longest, max(1, MIN_STEPS * size // count))
-        num_folds = min(self.num_folds, count)
+        plan = Plan.of(count, self.num_folds, self.batch_size, self.max_epochs)
 
         def make(train: tuple[Tensor, ...]) -> nn.Module:
             share = len(train[0]) / count
@@ -228,13 +213,13 @@ class LastLayerEstimator(BaseEstimator, ABC):  # type: ignore[misc]
             make,
             data,
             seed=int(check_random_state(self.random_state).randint(2**31 - 1)),
-            num_folds=num_folds,
-            turns=min(num_folds, math.ceil(num_folds * ENOUGH_HELD_OUT / count)),
-            epochs=longest,
-            shortest=shortest if self.early_stopping else longest,
+            num_folds=plan.num_folds,
+            turns=plan.num_held_out,
+            epochs=plan.max_epochs,
+            shortest=plan.min_epochs if self.early_stopping else plan.max_epochs,
             scaling=self._scaling,
             weight_decays=self.weight_decays,
-            batch_size=size,
+            batch_size=plan.batch_size,
             learning_rate=self.learning_rate,
             progress=bool(self.verbose),
         )
@@ -287,25 +272,6 @@ class LastLayerEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = True
         return tags
-
-
-def _check_widths(widths: Any) -> None:
-    if isinstance(widths, str) or not isinstance(widths, Iterable):
-        raise ValueError(
-            f"hidden_layers must hold the width of each layer, got {widths!r}; pass a tuple, as "
-            "(50, 50), or () for none"
-        )
-    for width in widths:
-        check_count("each width in hidden_layers", width)
-
-
-def _check_decays(decays: Any) -> None:
-    if isinstance(decays, str) or not isinstance(decays, Iterable):
-        raise ValueError(
-            f"weight_decays must hold the numbers to try, got {decays!r}; pass a tuple, as (30.0,)"
-        )
-    for decay in decays:
-        check_number("each of weight_decays", decay)
 
 
 @torch.no_grad()

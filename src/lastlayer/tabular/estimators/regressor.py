@@ -20,6 +20,8 @@ from ..model import TableModel, Units
 from ..scores import explained_variance
 from ._base import Array, LastLayerEstimator, generator
 
+MIN_SCALE, MAX_SCALE = 1e-150, 1e150  # of targets, whose variance must not underflow or overflow
+
 
 class LastLayerRegressor(RegressorMixin, LastLayerEstimator):  # type: ignore[misc]
     """Regression with calibrated uncertainty, for tables.
@@ -140,7 +142,14 @@ class LastLayerRegressor(RegressorMixin, LastLayerEstimator):  # type: ignore[mi
         return target
 
     def _units(self, target: Tensor, weight: Tensor) -> Units:
-        return Units.fit(target, weight)
+        units = Units.fit(target, weight)
+        for scale in units.scale.tolist():
+            if not MIN_SCALE < scale < MAX_SCALE:
+                raise ValueError(
+                    f"y has a standard deviation of {scale:.3g}, whose square float64 cannot "
+                    "hold; choose other units for y"
+                )
+        return units
 
     def _head(self, num_features: int, num_data: float) -> Regression:
         return Regression(

@@ -6,7 +6,6 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import torch
 
 from ..reading import Indices, Reading, subsample
 from . import figures
@@ -17,15 +16,12 @@ MAX_POINTS = 300  # in a figure
 SQUARE, HIGH, LOW = (4.6, 4.0), (4.8, 4.2), (4.8, 3.0)  # inches; text stays legible on a phone
 
 
-def check_finite(reading: Reading, predictive: Any) -> None:
+def check_finite(reading: Reading) -> None:
     """Raise if inputs are so large that predictions overflow."""
-    parts = [predictive.probs()] if reading.classes else [predictive.mean, predictive.variance]
-    finite = torch.stack([part.isfinite().all(-1) for part in parts]).all(0)
-    if not finite.all():
-        row = int((~finite).nonzero()[0]) + 1
+    if not reading.finite.all():
         raise ValueError(
-            f"the prediction of row {row} is not finite: its values are too large for the model; "
-            "correct them, or leave out the row"
+            f"the prediction of row {reading.finite.argmin() + 1} is not finite: its values are "
+            "too large for the model; correct them, or leave out the row"
         )
 
 

@@ -82,7 +82,7 @@ def _check(estimator: Any, frame: Any) -> None:
 def describe(reading: Reading) -> dict[str, Any]:
     """The contents of a page."""
     predictive = reading.predictions.predictive
-    check_finite(reading, predictive)
+    check_finite(reading)
     labelled = reading.labelled
     contents: dict[str, Any] = {
         "target": plain(reading.target_name),
