@@ -34,7 +34,38 @@ def users(model: Any, data: Any) -> list[Callable[[], object]]:
     ]
 
 
+def lazy() -> ll.Network:
+    return ll.Network(nn.Sequential(nn.LazyLinear(N), nn.Tanh()), regression())
+
+
+def fit(model: nn.Module, **options: Any) -> object:
+    return ll.fit(model, (features(), TARGET), epochs=1, progress=False, **options)
+
+
 ERRORS: list[Case] = [
+    (
+        "lazy layers without a shape",
+        [
+            lambda: fit(lazy()),
+            lambda: ll.posttrain(
+                nn.Sequential(nn.LazyLinear(N), nn.Linear(N, K)), (features(), TARGET), "regression"
+            ),
+        ],
+        ValueError,
+        "call the model on one batch|run the model once",
+    ),
+    (
+        "options of fit that need validation data",
+        [lambda: fit(regressor(), retrain=True), lambda: fit(regressor(), patience=3)],
+        ValueError,
+        "validation data; pass some|pass validation data",
+    ),
+    (
+        "data that are NumPy arrays",
+        [lambda: ll.fit(regressor(), (features().numpy(), TARGET.numpy()), epochs=1)],
+        TypeError,
+        "convert them by torch.as_tensor",
+    ),
     (
         "plain outputs where a predictive is wanted",
         [*users(logits, labelled), lambda: calibration.TemperatureScaling()(logits()(features()))],
@@ -73,3 +104,12 @@ ERRORS: list[Case] = [
         "sample_function",
     ),
 ]
+
+# Situations that need several runs, processes or a full disk, and their tests.
+ELSEWHERE = {
+    "a checkpoint of another objective": "test_another_objective_is_not_resumed",
+    "a checkpoint of other options": "test_a_run_with_other_options_is_not_resumed",
+    "a checkpoint of other data": "test_other_data_are_not_resumed_with",
+    "a damaged checkpoint": "test_a_damaged_checkpoint_says_so",
+    "a full disk in fit": "test_a_full_disk_leaves_the_state_before",
+}

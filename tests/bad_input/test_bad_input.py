@@ -11,7 +11,8 @@ import pytest
 from tests.bad_input import of_inputs, of_options, of_use
 from tests.bad_input.results import RESULTS
 
-TABLE = Path(__file__).parents[2] / "docs" / "bad-input.md"
+TESTS = Path(__file__).parents[1]
+TABLE = TESTS.parent / "docs" / "bad-input.md"
 ERRORS = [*of_inputs.ERRORS, *of_options.ERRORS, *of_use.ERRORS]
 
 
@@ -35,5 +36,10 @@ def test_unusual_input_has_its_documented_result(check: Callable[[], None]) -> N
 
 def test_every_case_is_a_row_of_the_documented_table_and_no_row_is_untested() -> None:
     rows = [line.split("|")[1].strip() for line in TABLE.read_text().splitlines() if "|" in line]
-    situations = [case[0] for case in ERRORS] + [case[0] for case in RESULTS]
+    situations = [case[0] for case in (*ERRORS, *RESULTS)] + list(of_use.ELSEWHERE)
     assert sorted(rows[2:]) == sorted(situations)
+
+
+def test_what_is_tested_elsewhere_is_tested() -> None:
+    tests = "\n".join(path.read_text() for path in TESTS.rglob("test_*.py"))
+    assert all(f"def {name}(" in tests for name in of_use.ELSEWHERE.values())
