@@ -13,6 +13,7 @@ from tests.bad_input.inputs import LABELS, TARGET, Case, K, N, features, generat
 
 logits: Any = partial(nn.Linear, N, K)
 labelled = (features(), LABELS)
+arrays: Any = (features().numpy(), TARGET.numpy())
 
 
 def classifier() -> ll.Network:
@@ -62,7 +63,7 @@ ERRORS: list[Case] = [
     ),
     (
         "data that are NumPy arrays",
-        [lambda: ll.fit(regressor(), (features().numpy(), TARGET.numpy()), epochs=1)],
+        [lambda: ll.fit(regressor(), arrays, epochs=1)],
         TypeError,
         "convert them by torch.as_tensor",
     ),
