@@ -62,6 +62,7 @@ def test_weights_per_output_count_before_outputs_are_summed() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", HEADS)
+@pytest.mark.usefixtures("_fresh_compiler")
 def test_parts_come_out_of_compiled_and_vectorised_calls(name: str) -> None:
     heads = [make_head(name, seed) for seed in (0, 1)]
     features, target = make_examples(heads[0], 4)

@@ -161,6 +161,7 @@ def test_training_leaves_no_class_that_wins_by_emptiness(
     assert narrow(far.to(dtype)).probs()[:, 1].max() < 0.05
 
 
+@pytest.mark.usefixtures("_fresh_compiler")
 def test_the_rule_compiles_exports_and_vectorises(generator: torch.Generator) -> None:
     heads = [fitted(generator) for _ in range(2)]
     heads[1].observe(torch.ones(3, dtype=torch.int64))  # one with all classes, one without

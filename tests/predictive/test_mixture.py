@@ -400,28 +400,26 @@ def quantities(predictive: Any) -> list[Tensor]:
 
 @pytest.mark.slow
 @ALL
+@pytest.mark.usefixtures("_fresh_compiler")
 def test_what_a_mixture_computes_is_the_same_compiled_and_mapped(
     make: Make, generator: torch.Generator
 ) -> None:
-    torch._dynamo.reset()
     predictive: Any = mix(make(generator))
     expected = quantities(predictive)
     compiled = torch.compile(quantities, fullgraph=True, backend="aot_eager")
     assert_close(compiled(predictive), expected)
     mapped = torch.func.vmap(quantities, randomness="different")(predictive)
     assert_close(mapped[:2], expected[:2])
-    torch._dynamo.reset()
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("_fresh_compiler")
 def test_an_interval_is_the_same_compiled_and_mapped(generator: torch.Generator) -> None:
-    torch._dynamo.reset()
     predictive: Any = mix(gaussian(generator)).to(torch.float32)
     expected = predictive.interval(0.9)
     compiled = torch.compile(lambda p: p.interval(0.9), fullgraph=True, backend="aot_eager")
     assert_close(compiled(predictive), expected)
     assert_close(torch.func.vmap(lambda p: p.interval(0.9))(predictive), expected)
-    torch._dynamo.reset()
 
 
 def test_what_cannot_be_mixed_is_said(generator: torch.Generator) -> None:
