@@ -61,6 +61,7 @@ def test_weights_per_output_count_before_outputs_are_summed() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("_fresh_compiler")
 @pytest.mark.parametrize("name", HEADS)
 @pytest.mark.usefixtures("_fresh_compiler")
 def test_parts_come_out_of_compiled_and_vectorised_calls(name: str) -> None:
