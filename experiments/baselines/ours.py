@@ -13,7 +13,6 @@ from torch import Tensor, nn
 
 import lastlayer as ll
 from lastlayer.calibration import Calibrated
-from lastlayer.training.crossfitting import CrossFit, crossfit_many
 
 from ..harness.method import Solved
 from ..harness.task import Supervised
@@ -49,7 +48,7 @@ class Ours(LastLayer):
     def train(self, tasks: Sequence[Supervised], checkpoint: Path | None = None) -> Solved:
         """Double the length while that helps, then train anew on all but the test data."""
         options = {name: getattr(self, name) for name in OPTIONS if name != "weight_decay"}
-        found = crossfit_many(
+        found = ll.crossfit_many(
             [functools.partial(self._model, task) for task in tasks],
             [task.development for task in tasks],
             seeds=[task.seed for task in tasks],
@@ -71,7 +70,7 @@ class Ours(LastLayer):
         return self.make(replace(task, train=train))
 
     @torch.no_grad()
-    def notes(self, found: CrossFit, task: Supervised) -> dict[str, Any]:
+    def notes(self, found: ll.CrossFit, task: Supervised) -> dict[str, Any]:
         """What to note about training."""
         predictive, data = found.held_out()
         return {

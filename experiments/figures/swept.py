@@ -2,28 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
-
 import torch
 from torch import Tensor
 
 import lastlayer as ll
 from lastlayer.functional import gaussian_kl, inverse_wishart_log_density
-from lastlayer.heads._parts import record, recorded
+from lastlayer.heads._parts import record
 
-
-class Tracked(NamedTuple):
-    """The parts of the objective, and what is tracked beside them; training records them all."""
-
-    bound: Tensor
-    kl: Tensor
-    log_prior: Tensor
-    noise_precision: Tensor  # Σ⁻¹, ()
-    covariance_norm: Tensor  # ‖S‖_F, ()
-    covariance_diagonal: Tensor  # mean of the diagonal of S, ()
-    feature_kl: Tensor | None = None
-
-
+# What is tracked beside the parts of the objective: Σ⁻¹, ‖S‖_F, and the mean of the diagonal of S.
 TRACKED = ("noise_precision", "covariance_norm", "covariance_diagonal")
 
 
@@ -66,9 +52,3 @@ class SweptRegression(ll.Regression):
         tracked = precision, covariance.norm(), covariance.diagonal().mean()
         record(self, **dict(zip(TRACKED, tracked, strict=True)))
         return bound, kl, log_prior
-
-    def elbo(self, features: Tensor, target: Tensor, weight: Tensor | None = None) -> Any:
-        """The parts of the objective under the prior of the buffer, and what is tracked."""
-        with recorded(self) as parts:
-            self(features, target, weight)
-        return Tracked(**parts)

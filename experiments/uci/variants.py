@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 import lastlayer as ll
 from lastlayer.calibration import Calibrated, TailScaling, VarianceScaling
-from lastlayer.training.crossfitting import CrossFit, calibrated
+from lastlayer.training.folds import calibrated
 
 from ..baselines.ours import Ours, held_out_nll
 from ..baselines.vbll import VBLL
@@ -31,7 +31,7 @@ class OursWithAlternatives(Ours):
     """Ours; beside it, it notes what other calibrations of the same training would give."""
 
     @torch.no_grad()
-    def notes(self, found: CrossFit, task: Supervised) -> dict[str, Any]:
+    def notes(self, found: ll.CrossFit, task: Supervised) -> dict[str, Any]:
         """What to note about training, and alternatives to the model."""
         exact = _exact(found.model, task.development)
         exact_folds = [_exact(model, fold.train) for model, fold in found.folds]

@@ -81,6 +81,7 @@ def test_classification_by_a_convolutional_network_is_better_than_chance(method:
     assert notes["epochs"] <= 16
 
 
+@pytest.mark.slow
 def test_classifiers_of_several_seeds_train_as_one():
     tasks = [image_task(seed) for seed in (0, 1)]
     method = MAP(**SETTINGS)

@@ -128,6 +128,7 @@ def test_ldgbll_adds_the_mean_divergence_of_the_derivatives_to_the_loss_of_gbll(
 # ----------------------------------------------------------------------------------- training
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", [GBLL(epochs=20), LDGBLL(epochs=20)])
 def test_seeds_trained_together_are_those_trained_one_by_one_and_have_learned(
     method: GBLL,

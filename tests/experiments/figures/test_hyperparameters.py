@@ -108,6 +108,7 @@ def test_strong_regularisers_bring_noise_and_covariance_to_their_targets(tmp_pat
         assert (tmp_path / "new" / f"{name}.png").read_bytes().startswith(PNG)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small_data")
 def test_sweeps_run_and_have_a_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     hyperparameters.hyperparameters(tmp_path / "hyperparameters", epochs=2)
