@@ -105,6 +105,7 @@ def translate(graph: Graph, codes: Array) -> onnx.ModelProto:
             program = torch.export.export(
                 graph, (torch.from_numpy(codes),), dynamic_shapes=({0: rows},), strict=False
             )
+            _remove_unused(program.graph)
             written: Any = torch.onnx.export(
                 program,
                 dynamo=True,
@@ -135,6 +136,14 @@ def translate(graph: Graph, codes: Array) -> onnx.ModelProto:
     for end in (*file.graph.input, *file.graph.output):
         end.type.tensor_type.shape.dim[0].dim_param = "num_rows"
     return file
+
+
+def _remove_unused(graph: torch.fx.Graph) -> None:
+    """Remove what no output depends on; assertions of dtypes, which keep it alive, too."""
+    for node in reversed(graph.nodes):
+        if node.target is torch.ops.aten._assert_tensor_metadata.default:
+            graph.erase_node(node)
+    graph.eliminate_dead_code()
 
 
 @contextmanager
