@@ -39,7 +39,7 @@ class Head(GaussianWeights, ABC):
     """
 
     has_prior: ClassVar[bool] = True  # so that its parameters need no weight decay
-    min_outputs: ClassVar[int] = 1  # a linear layer with fewer is one that stands for so many
+    min_outputs: ClassVar[int] = 1  # when it replaces a layer: one logit may be two classes
     _recorder: ClassVar[Recorder | None] = None  # of the parts of the loss, if they are asked for
 
     def __init__(
@@ -190,7 +190,7 @@ class Head(GaussianWeights, ABC):
     def from_linear(
         cls: type[AnyHead], layer: nn.Linear, cached: Cached, *, num_data: float, **options: Any
     ) -> AnyHead:
-        """A head for the place of a trained linear layer, starting at its weights.
+        """A head to replace a trained linear layer, initialised at its weights.
 
         Args:
             layer: the layer.

@@ -1,4 +1,4 @@
-"""Heads and linear layers: draws of a head as a layer, a trained layer as the start of a head."""
+"""Linear layers: draws of a head as a layer, and heads initialised from a trained layer."""
 
 from __future__ import annotations
 

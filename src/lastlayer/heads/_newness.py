@@ -19,8 +19,13 @@ GOLDEN, FIRST, SECOND = (  # of the SplitMix64 generator, as signed integers
 
 def digest_of_state(state: Mapping[str, Tensor], prefix: str = "") -> int | None:
     """The digest of a head's mean and covariance, from a `state_dict` of the head or around it."""
-    parts = (prefix + "mean", prefix + "covariance.")
-    return digest(state[name] for name in sorted(state) if name.startswith(parts))
+    return digest(state[name] for name in sorted(posterior_names(state, prefix)))
+
+
+def posterior_names(state: Mapping[str, Tensor], prefix: str) -> list[str]:
+    """Names of a head's mean and of all that its covariance is made of."""
+    mean, covariance = prefix + "mean", prefix + "covariance."
+    return [name for name in state if name == mean or name.startswith(covariance)]
 
 
 def number(tensor: Tensor) -> int | None:

@@ -25,7 +25,7 @@ CHUNK = 2**24  # numbers of one intermediate tensor
 
 
 class Pass(NamedTuple):
-    """What one look at all the data tells, at the present parameters; all in double precision."""
+    """Loss, gradient and curvature at the present parameters, in double precision."""
 
     loss: float  # −ELBO/T
     gradient: Tensor  # of T · loss, by the mean, (K, N)
@@ -65,18 +65,18 @@ def newton(
 
     Args:
         head: of at least single precision.
-        data: what it should explain.
+        data: of the fit.
         kind: of curvature by the mean: "joint" of all weights, (1, KN, KN), "blocks" of each class,
             (K, N, N), or one "common" to all classes, (1, N, N).
         fixed: whether the covariance stays as it is, so that nothing is computed for it.
-        max_passes: looks at the data.
+        max_passes: maximum number of passes over the data.
         tolerance: stops when the loss falls by less.
-        report: told the loss after each pass.
+        report: called with the loss after each pass.
 
     Returns:
         The loss after each pass.
     """
-    here = look(head, data, kind, fixed)
+    here = evaluate(head, data, kind, fixed)
     losses = [here.loss]
     if not math.isfinite(here.loss):
         raise ValueError(
@@ -88,19 +88,19 @@ def newton(
     precision = None if fixed else _precision(head)  # whose projection S is
     while len(losses) < max_passes:
         step, new = _direction(here, pairs), here
-        start, length = copy.deepcopy(head.state_dict()), 1.0
+        before, length = copy.deepcopy(head.state_dict()), 1.0
         while len(losses) < max_passes and length > 1e-6:
             slope = float((here.gradient * step).sum()) / head.num_data
             moved = _move(head, here, step, precision, length)
-            there = look(head, data, kind, fixed)
+            there = evaluate(head, data, kind, fixed)
             accepted = there.loss <= here.loss + 1e-4 * length * slope
             losses.append(there.loss if accepted else here.loss)
             report(losses[-1])
             if accepted:
                 new, precision = there, moved
                 break
-            head.load_state_dict(start)
-            if pairs:  # what they taught is out of date, as the covariance has moved
+            head.load_state_dict(before)
+            if pairs:  # which are out of date, as the covariance has moved
                 pairs = []
                 step = _direction(here, pairs)
             else:
@@ -115,7 +115,7 @@ def newton(
 
 
 @torch.no_grad()
-def look(head: DiscriminativeClassification, data: Examples, kind: str, fixed: bool) -> Pass:
+def evaluate(head: DiscriminativeClassification, data: Examples, kind: str, fixed: bool) -> Pass:
     """One pass over the data."""
     covariance, (K, N) = head.covariance, head.mean.shape  # noqa: N806
     zeros = partial(torch.zeros, dtype=torch.float64, device=head.mean.device)
@@ -201,7 +201,7 @@ def _regularizer(head: DiscriminativeClassification) -> float:
 
 
 def _direction(here: Pass, pairs: list[tuple[Tensor, Tensor]]) -> Tensor:
-    """The Newton step of the mean, (K, N), corrected by what the last steps taught (L-BFGS)."""
+    """The Newton step of the mean, (K, N), corrected by the last steps (L-BFGS)."""
     vector, shares = here.gradient, []
     pairs = [(step, change) for step, change in pairs if _bends(step, change)]
     for step, change in reversed(pairs):
@@ -252,7 +252,7 @@ def _move(
     precision: Tensor | None,
     length: float,
 ) -> Tensor | None:
-    """Go a part of the way: the mean along its step, Λ towards Λ*, log σ to its optimum.
+    """Take a part of the step: the mean along its direction, Λ towards Λ*, log σ to its optimum.
 
     Returns:
         The new Λ, whose projection is the new S.

@@ -19,7 +19,7 @@ from .._checks import (
     check_weights,
 )
 from .._sharding import load_whole, whole
-from ._newton import NUM_PAIRS, Examples, look, newton
+from ._newton import NUM_PAIRS, Examples, evaluate, newton
 
 if TYPE_CHECKING:
     from .discriminative import DiscriminativeClassification
@@ -91,9 +91,9 @@ def _descend(
     There the mean moves in coordinates in which the curvature common to all classes is one.
     """
     losses = newton(head, data, "common", True, max_passes, tolerance, report)
-    curvature = look(head, data, "common", True).curvature[0]
+    curvature = evaluate(head, data, "common", True).curvature[0]
     root = torch.linalg.inv(torch.linalg.cholesky(curvature)).to(head.mean.dtype)
-    start, moved = head.mean.detach().clone(), torch.zeros_like(head.mean, requires_grad=True)
+    initial, moved = head.mean.detach().clone(), torch.zeros_like(head.mean, requires_grad=True)
     head.requires_grad_(True)
     others = [parameter for parameter in head.parameters() if parameter is not head.mean]
     num_before = len(losses) + PATIENCE
@@ -105,7 +105,7 @@ def _descend(
         if stalled or len(losses) >= max_passes:
             raise _FinishedError
         with torch.no_grad():
-            head.mean.copy_(start + moved @ root)
+            head.mean.copy_(initial + moved @ root)
         head.zero_grad()
         loss = _backward(head, data)
         assert head.mean.grad is not None

@@ -12,7 +12,7 @@ from .._checks import check_count
 from ..covariances import CovarianceLike, make_covariance
 from ..functional import gaussian_kl, squared_sum
 from ..priors import Prior
-from ._newness import digest_of_state, number
+from ._newness import digest_of_state, number, posterior_names
 
 
 class GaussianWeights(nn.Module):
@@ -123,15 +123,11 @@ class GaussianWeights(nn.Module):
     def _check_assignable(self) -> None:
         """Raise if a parameter is computed from others, so that setting it has no effect."""
         for name, module in self.named_modules():
-            own = vars(module)
-            # weight_norm, spectral_norm and pruning leave a plain tensor in a parameter's place
-            ends = ("_orig", "_v")
-            names = (
-                own_name.rpartition("_")[0]
-                for own_name in module._parameters
-                if own_name.endswith(ends)
-            )
-            if is_parametrized(module) or any(each in own for each in names):
+            # the older weight_norm, spectral_norm and pruning leave a plain tensor under the name
+            # of the parameter, computed from one with a longer name
+            computed = {own.removesuffix("_orig").removesuffix("_v") for own in module._parameters}
+            computed -= module._parameters.keys()
+            if is_parametrized(module) or not computed.isdisjoint(vars(module)):
                 raise TypeError(
                     f"a parameter of {name or 'the head'} is parametrised, so that setting it has "
                     "no effect; remove the parametrisation (torch.nn.utils.parametrize."
@@ -167,6 +163,8 @@ class GaussianWeights(nn.Module):
         if not initial or state[prefix + "mean"].dtype == dtype:
             return
         if digest_of_state(state, prefix) == initial:
-            names = [name for name in state if name.startswith(prefix)]
-            rounded = {name: state[name].to(dtype) for name in names}
+            parts = {name: state[name] for name in posterior_names(state, prefix)}
+            rounded = {
+                name: v.to(dtype) if v.is_floating_point() else v for name, v in parts.items()
+            }
             state[key] = torch.tensor(digest_of_state(rounded, prefix))

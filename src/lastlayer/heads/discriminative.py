@@ -56,7 +56,7 @@ class DiscriminativeClassification(Head):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        check_count("num_classes", num_classes, 2, "a yes/no question has two classes")
+        check_count("num_classes", num_classes, 2, "a binary question has two classes")
         check_choice("bound", bound, BOUNDS)
         check_choice("noise", noise, ["diagonal", "none"])
         super().__init__(
@@ -84,7 +84,7 @@ class DiscriminativeClassification(Head):
     def from_linear(
         cls, layer: nn.Linear, cached: Cached, *, num_data: float, **options: Any
     ) -> DiscriminativeClassification:
-        """A head for the place of a trained linear layer, starting at its weights and bias."""
+        """A head to replace a trained linear layer, initialised at its weights and bias."""
         options = {"bias": layer.bias is not None, **options}
         return super().from_linear(layer, cached, num_data=num_data, **options)
 

@@ -87,7 +87,7 @@ class GenerativeClassification(ConjugateClasses):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        check_count("num_classes", num_classes, 2, "a yes/no question has two classes")
+        check_count("num_classes", num_classes, 2, "a binary question has two classes")
         check_choice("noise", noise, NOISES)
         check_positive("concentration", concentration)
         super().__init__(

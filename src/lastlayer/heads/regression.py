@@ -98,7 +98,7 @@ class Regression(ConjugateRegression):
     def from_linear(
         cls, layer: nn.Linear, cached: Cached, *, num_data: float, **options: Any
     ) -> Regression:
-        """A head for the place of a trained linear layer, starting at its weights.
+        """A head to replace a trained linear layer, initialised at its weights.
 
         Without a `prior` it has one in the units of the targets: its variance is the mean square of
         the trained weights, the scale of its noise that of the residuals, and its mean is zero for

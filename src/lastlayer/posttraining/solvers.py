@@ -23,7 +23,7 @@ def fit_features(
     """Fit a head on fixed features by `head.fit_features`, and show how it goes.
 
     Args:
-        head: starts where it is, and ends no worse.
+        head: initialised; its loss never rises.
         features: of all the data, (*batch, num_features), in memory or memory-mapped.
         target: as in `Head.forward`.
         weight: as in `Head.forward`.
