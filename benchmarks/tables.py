@@ -63,7 +63,7 @@ TABLES: dict[str, Tables] = {
 
 
 def rendered(page: str) -> str:
-    """The text of a page with its tables made anew."""
+    """The text of a page with its tables written again."""
     text = (ROOT / page).read_text()
     for name, make in TABLES[page].items():
         begin, end = f"<!-- begin {name} -->\n", f"<!-- end {name} -->"

@@ -496,7 +496,7 @@ def test_weights_of_another_shape_are_not_broadcast_in_validation() -> None:
 
 
 @pytest.mark.usefixtures("_fresh_compiler")
-def test_a_wrapped_model_is_started_too_or_refused() -> None:
+def test_a_wrapped_model_is_initialised_too_or_refused() -> None:
     inputs, target = curve()
     data = (inputs, 1e4 * target)
     plain = regression()

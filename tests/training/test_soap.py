@@ -18,10 +18,10 @@ def randn(*shape: int, seed: int = 0) -> Tensor:
     return torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
 
 
-def minimise(optimizer: Any, start: Tensor, loss: Loss, steps: int = 60, **knobs: Any) -> Tensor:
+def minimise(optimizer: Any, start: Tensor, loss: Loss, steps: int = 60, **options: Any) -> Tensor:
     """Where the optimiser is after so many steps."""
     parameter = nn.Parameter(start.clone())
-    made = optimizer([parameter], lr=0.01, weight_decay=0.1, **knobs)
+    made = optimizer([parameter], lr=0.01, weight_decay=0.1, **options)
     for _ in range(steps):
         made.zero_grad()
         loss(parameter).backward()
@@ -56,9 +56,9 @@ def test_vectors_are_trained_as_adamw_does(shape: tuple[int, ...]) -> None:
 
 def test_the_first_step_is_orthogonal() -> None:
     """Without means over steps, GGᵀ and GᵀG turn G = USVᵀ into S, whose signs are UVᵀ."""
-    start, knobs = randn(5, 3), {"betas": (0.0, 0.0), "memory": 0.0}
+    start, options = randn(5, 3), {"betas": (0.0, 0.0), "memory": 0.0}
     slope = randn(5, 3, seed=1)
-    after = minimise(ll.SOAP, start, lambda w: (w * slope).sum(), steps=1, every=1, **knobs)
+    after = minimise(ll.SOAP, start, lambda w: (w * slope).sum(), steps=1, every=1, **options)
     u, _, v = torch.linalg.svd(slope, full_matrices=False)
     turned = ((1 - 0.01 * 0.1) * start - after) / 0.01
     assert_close(u.mT @ turned @ v.mT, torch.eye(3).double(), rtol=1e-7, atol=1e-7)
@@ -72,9 +72,9 @@ def test_it_does_not_matter_how_the_space_is_turned() -> None:
     def elsewhere(matrix: Tensor) -> Tensor:
         return loss(left.mT @ matrix @ right.mT)
 
-    def difference(optimizer: Any, **knobs: Any) -> float:
-        here = minimise(optimizer, start, loss, **knobs)
-        there = minimise(optimizer, left @ start @ right, elsewhere, **knobs)
+    def difference(optimizer: Any, **options: Any) -> float:
+        here = minimise(optimizer, start, loss, **options)
+        there = minimise(optimizer, left @ start @ right, elsewhere, **options)
         return (left.mT @ there @ right.mT - here).abs().max().item()
 
     assert difference(ll.SOAP, every=1, eps=1e-3) < 1e-6
@@ -82,9 +82,9 @@ def test_it_does_not_matter_how_the_space_is_turned() -> None:
 
 
 def test_every_step_is_that_of_a_plain_loop() -> None:
-    """Written out once more for one matrix, over several bases, with knobs of its own."""
+    """Written out once more for one matrix, over several bases, with options of its own."""
     start, loss = randn(3, 5), valley(3, 5)
-    knobs = {"betas": (0.8, 0.9), "memory": 0.7, "every": 4, "eps": 1e-6}
+    options = {"betas": (0.8, 0.9), "memory": 0.7, "every": 4, "eps": 1e-6}
     weight = start.clone().requires_grad_()
     mean = square = torch.zeros(3, 5, dtype=torch.float64)
     rows, columns = torch.zeros(3, 3).double(), torch.zeros(5, 5).double()
@@ -107,7 +107,7 @@ def test_every_step_is_that_of_a_plain_loop() -> None:
             ratio = ratio / ((square / (1 - 0.9**step)).sqrt() + 1e-6)
             weight = (1 - 0.01 * 0.1) * weight - 0.01 * left @ ratio @ right.T
         weight.requires_grad_()
-    found = minimise(ll.SOAP, start, loss, steps=14, **knobs)
+    found = minimise(ll.SOAP, start, loss, steps=14, **options)
     assert_close(found, weight.detach(), rtol=1e-8, atol=1e-8)
 
 
@@ -198,10 +198,10 @@ def test_sparse_and_complex_parameters_are_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    "knobs",
+    "options",
     [{"lr": 0.0}, {"lr": float("nan")}, {"every": 0}, {"max_size": 0}, {"betas": (1.0, 0.9)},
      {"betas": (0.9, -0.1)}, {"memory": float("nan")}, {"eps": 0.0}, {"weight_decay": -1.0}],
 )  # fmt: skip
-def test_knobs_out_of_range(knobs: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=next(iter(knobs))):
-        ll.SOAP([nn.Parameter(randn(2))], **knobs)
+def test_options_out_of_range_are_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=next(iter(options))):
+        ll.SOAP([nn.Parameter(randn(2))], **options)

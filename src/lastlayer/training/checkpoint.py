@@ -30,12 +30,12 @@ class Checkpoint:
 
     def load(self) -> dict[str, Any] | None:
         """The newest state, or None if there is none yet."""
-        found = self._folders()
-        if not found:
+        folders = self._folders()
+        if not folders:
             return None
         from safetensors.torch import load_file
 
-        folder = found[-1]
+        folder = folders[-1]
         try:
             saved = json.loads((folder / REST).read_text())
             if saved["format"] != FORMAT:
@@ -52,8 +52,8 @@ class Checkpoint:
 
     def save(self, state: dict[str, Any]) -> None:
         """Replace the state; if that fails, the one before it stays, and no partial file."""
-        found = self._folders()
-        number = int(found[-1].name) + 1 if found else 1
+        folders = self._folders()
+        number = int(folders[-1].name) + 1 if folders else 1
         target = self.path / f"{number:08d}"
         partial = target.with_suffix(".partial")
         tensors: dict[str, Tensor] = {}
@@ -64,13 +64,15 @@ class Checkpoint:
             to_disk(self.path)
         except (OSError, _safetensors_error()) as error:
             shutil.rmtree(partial, ignore_errors=True)
-            kept = f"the state before it is kept in {found[-1]}" if found else "there is none yet"
+            kept = (
+                f"the state before it is kept in {folders[-1]}" if folders else "there is none yet"
+            )
             raise OSError(
                 getattr(error, "errno", None) or errno.EIO,
                 f"cannot save a checkpoint in {self.path}: {error}; {kept}. Free some space, or "
                 "choose another folder, and call fit again to go on",
             ) from error
-        for old in found:
+        for old in folders:
             shutil.rmtree(old)
 
     def _write(self, folder: Path, rest: Any, tensors: dict[str, Tensor]) -> None:
@@ -91,17 +93,17 @@ class Checkpoint:
             return []
         if not self.path.is_dir():
             raise NotADirectoryError(f"the checkpoint {self.path} must be a folder, or not exist")
-        found = (entry for entry in self.path.iterdir() if entry.name.isdecimal())
-        return sorted(found, key=lambda entry: int(entry.name))
+        folders = (entry for entry in self.path.iterdir() if entry.name.isdecimal())
+        return sorted(folders, key=lambda entry: int(entry.name))
 
 
 def _digest(rest: Any, tensors: Path) -> str:
-    """A short text that any change of a state changes."""
-    found = hashlib.blake2b(json.dumps(rest).encode(), digest_size=16)
+    """A digest of a state."""
+    digest = hashlib.blake2b(json.dumps(rest).encode(), digest_size=16)
     with tensors.open("rb") as file:
         while part := file.read(2**20):
-            found.update(part)
-    return found.hexdigest()
+            digest.update(part)
+    return digest.hexdigest()
 
 
 def _safetensors_error() -> type[Exception]:

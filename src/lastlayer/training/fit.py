@@ -73,7 +73,7 @@ def fit(
             the same schedule; the `num_data` of heads, and of other modules that have one, grows
             with them.
         initialize: whether a new head is initialised from the data (`Head.prepare`): a regression
-            head at the scale of the targets. Generative heads always count the classes anew.
+            head at the scale of the targets. Generative heads always count the classes again.
         seed: of the order of the examples and of random layers. A DataLoader's own generator
             is seeded by it too.
         device: to move the model and the data to; that of the model.

@@ -73,7 +73,7 @@ class ManyModels:
         self.buffers = {name: buffer.detach() for name, buffer in buffers.items()}
 
     def _reset(self) -> None:
-        """Start an optimiser for the stack as it is now."""
+        """Make an optimiser for the stack as it is now."""
         groups: dict[bool, list[Tensor]] = {True: [], False: []}
         for name, decay in self.decayed.items():
             self.parameters[name].requires_grad_()

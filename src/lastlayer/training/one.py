@@ -13,9 +13,9 @@ from .._sharding import load_whole
 from .checkpoint import copied
 from .objective import Objective
 from .options import Options, decays, mixed_seed, permutation
+from .preparation import NO_TARGET, reseed
 from .processes import Part, Processes
 from .sharding import clip_gradients, is_shard, load_optimizer, replicated
-from .start import NO_TARGET, reseed
 
 
 class OneModel:

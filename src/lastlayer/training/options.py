@@ -26,7 +26,7 @@ def constant(_: float) -> float:
 
 
 def cosine(done: float) -> float:
-    """From the full learning rate to zero along half a cosine."""
+    """A learning rate that falls to zero along half a cosine."""
     return 0.5 * (1 + math.cos(math.pi * done))
 
 
@@ -68,7 +68,7 @@ class Options:
 
     @classmethod
     def of(cls, arguments: Mapping[str, Any], **changes: Any) -> Options:
-        """Those of a function's arguments that are options."""
+        """The options among a function's arguments."""
         names = {field.name for field in fields(cls)}
         chosen = {name: value for name, value in arguments.items() if name in names}
         return cls(**chosen | changes)

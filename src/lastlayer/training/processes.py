@@ -44,7 +44,7 @@ class Processes:
 
     @property
     def first(self) -> bool:
-        """Whether this process speaks for all: shows progress and writes files."""
+        """Whether this process shows progress and writes files for all."""
         return self.rank == 0
 
     def sum(self, tensor: Tensor) -> Tensor:
@@ -85,7 +85,7 @@ class Processes:
             yield batch
 
     def wait(self) -> None:
-        """Until all are here."""
+        """Wait until all processes are here."""
         if self.size > 1:
             dist.barrier()
 

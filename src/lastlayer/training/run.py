@@ -17,8 +17,7 @@ from .loop import Engine, Loop, own_random_numbers
 from .many import ManyModels
 from .one import OneModel
 from .options import Options
-from .processes import Processes
-from .start import (
+from .preparation import (
     check_training_data,
     check_validation_data,
     counting,
@@ -26,6 +25,7 @@ from .start import (
     joined,
     prepare,
 )
+from .processes import Processes
 
 
 def run(

@@ -136,6 +136,6 @@ class Problem:
 
 
 def alike(problems: list[Problem]) -> list[Problem]:
-    """Those that want the first of the settings that any of them wants."""
+    """The problems that are to try the first of all wanted settings."""
     first = min((problem.wants or 0 for problem in problems), default=0)
     return [problem for problem in problems if problem.wants == first]

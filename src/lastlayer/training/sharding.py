@@ -30,7 +30,7 @@ def replicated(objective: nn.Module) -> nn.Module:
 
 
 def clip_gradients(parameters: Iterable[Tensor], limit: float) -> Tensor:
-    """As `torch.nn.utils.clip_grad_norm_`, also of parameters of which some are sharded."""
+    """Clip gradients as `torch.nn.utils.clip_grad_norm_` does, also of sharded parameters."""
     parameters = list(parameters)
     gradients = [p.grad for p in parameters if p.grad is not None]
     sharded, plain = ([g for g in gradients if is_shard(g) == kind] for kind in (True, False))

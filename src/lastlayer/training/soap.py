@@ -61,9 +61,9 @@ class SOAP(Optimizer):
         for name, value in (("betas", betas[0]), ("betas", betas[1]), ("memory", memory)):
             if not 0.0 <= value < 1.0:
                 raise ValueError(f"{name} must be at least 0 and less than 1, not {value}")
-        knobs = {"lr": lr, "betas": betas, "memory": memory, "every": every, "eps": eps}
-        knobs |= {"weight_decay": weight_decay, "max_size": max_size, "stacked": False}
-        super().__init__(params, knobs)
+        options = {"lr": lr, "betas": betas, "memory": memory, "every": every, "eps": eps}
+        options |= {"weight_decay": weight_decay, "max_size": max_size, "stacked": False}
+        super().__init__(params, options)
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
@@ -72,8 +72,8 @@ class SOAP(Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        for knobs in self.param_groups:
-            for parameter in knobs["params"]:
+        for options in self.param_groups:
+            for parameter in options["params"]:
                 if parameter.grad is not None and parameter.numel():
                     if parameter.grad.layout != torch.strided or parameter.is_complex():
                         raise TypeError("SOAP needs dense gradients of real parameters")
@@ -82,26 +82,26 @@ class SOAP(Optimizer):
                             "SOAP needs whole parameters, and these are sharded over processes; "
                             "use AdamW, or do not shard the model"
                         )
-                    gradient = _matrices(parameter.grad, knobs["stacked"])
-                    change, factor = _adam(self.state[parameter], gradient, knobs)
-                    parameter.mul_(1 - knobs["lr"] * knobs["weight_decay"])
-                    parameter.sub_(change.view_as(parameter), alpha=knobs["lr"] * factor)
+                    gradient = _matrices(parameter.grad, options["stacked"])
+                    change, factor = _adam(self.state[parameter], gradient, options)
+                    parameter.mul_(1 - options["lr"] * options["weight_decay"])
+                    parameter.sub_(change.view_as(parameter), alpha=options["lr"] * factor)
         return loss
 
 
-def _adam(state: State, gradient: Tensor, knobs: dict[str, Any]) -> tuple[Tensor, float]:
+def _adam(state: State, gradient: Tensor, options: dict[str, Any]) -> tuple[Tensor, float]:
     """Adam's step for the learning rate one, taken in the basis and turned back; and its factor."""
     if not state:
-        state |= _started(gradient, knobs["max_size"])
+        state |= _initial(gradient, options["max_size"])
     state["step"] += 1
-    count, (decay, decay_square) = int(state["step"]), knobs["betas"]
-    _remember(state, gradient, knobs["memory"])
-    if count % knobs["every"] == 0:  # not before: the first gradients leave most of it open
+    count, (decay, decay_square) = int(state["step"]), options["betas"]
+    _accumulate(state, gradient, options["memory"])
+    if count % options["every"] == 0:  # not before: the first gradients leave most of it open
         _renew(state)
     turned = _turn(state, gradient)
     state["mean"].lerp_(turned, 1 - decay)
     state["square"].mul_(decay_square).addcmul_(turned, turned, value=1 - decay_square)
-    root = state["square"].sqrt().mul_((1 - decay_square**count) ** -0.5).add_(knobs["eps"])
+    root = state["square"].sqrt().mul_((1 - decay_square**count) ** -0.5).add_(options["eps"])
     return _turn(state, state["mean"] / root, back=True), 1 / (1 - decay**count)
 
 
@@ -112,7 +112,7 @@ def _matrices(gradient: Tensor, stacked: bool) -> Tensor:
     return models.reshape(len(models), rows, -1)
 
 
-def _started(gradient: Tensor, max_size: int) -> State:
+def _initial(gradient: Tensor, max_size: int) -> State:
     """What is kept of a parameter, before any step."""
     num_models, *sides = gradient.shape
     state: State = {"step": torch.tensor(0.0, dtype=torch.float32)}
@@ -124,7 +124,7 @@ def _started(gradient: Tensor, max_size: int) -> State:
     return state
 
 
-def _remember(state: State, gradient: Tensor, memory: float) -> None:
+def _accumulate(state: State, gradient: Tensor, memory: float) -> None:
     """Let the second moments of both sides follow the gradient."""
     share = {"beta": memory, "alpha": 1 - memory}
     if "left" in state:

@@ -1,4 +1,4 @@
-"""What is done once, before the first epoch."""
+"""Preparation before the first epoch: initialisation, checks of data, joined data."""
 
 from __future__ import annotations
 
