@@ -77,3 +77,8 @@ def test_it_is_not_saved_as_an_estimator_with_another_head(laplace, tmp_path):
     with pytest.raises(TypeError, match="got LaplaceRegressor, which `load` could not restore"):
         save(laplace, tmp_path / "model")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_draws_that_it_cannot_make_are_refused(laplace, table):
+    with pytest.raises(TypeError, match=r"LaplacePredictive is none; draw each row by itself"):
+        laplace.sample_y(table[0][:3])

@@ -199,8 +199,14 @@ def _draws(model: TableModel, codes: Tensor, weights: Tensor, source: torch.Gene
     functions = torch.einsum("skn,tn->tks", weights, biased)
     noise = torch.randn(functions.shape, generator=source, dtype=functions.dtype).to(functions)
     error = functions - plain.mean.unsqueeze(-1) + plain.noise_variance.sqrt().unsqueeze(-1) * noise
+    scaled = model.scaling(plain)
+    if not hasattr(scaled, "components"):
+        raise TypeError(
+            "draws that share a last layer need a mixture, as TailScaling makes, and "
+            f"{type(scaled).__name__} is none; draw each row by itself, from predict_dist(X)"
+        )
     # each row draws its own component of the mixture, which is a factor on its variance
-    variances = model.scaling(plain).components.variance  # (num_rows, C, num_targets)
+    variances = scaled.components.variance  # (num_rows, C, num_targets)
     chosen = torch.randint(variances.shape[1], (len(codes), len(weights)), generator=source)
     chosen, rows = chosen.to(codes.device), torch.arange(len(codes), device=codes.device)
     ratio = variances[rows.unsqueeze(-1), chosen].mT / plain.variance.unsqueeze(-1)
