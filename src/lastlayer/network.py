@@ -162,7 +162,7 @@ def _chain(modules: list[nn.Module], inputs: Any) -> Any:
 
 
 def _split(module: nn.Module) -> tuple[list[nn.Module], list[nn.Module]]:
-    """What a network calls in turn before its first variational layer, and from it on."""
+    """The modules that a sequence calls before its first variational layer, and the others."""
     plain_sequence = type(module).forward is nn.Sequential.forward
     if not plain_sequence or module._forward_hooks or module._forward_pre_hooks:
         return [], [module]

@@ -137,6 +137,8 @@ def refusals(rank: int, shard: Callable[[ll.Network], ll.Network]) -> dict[str, 
     said = {name: message(ll.fit, regression(), form, **options) for name, form in forms.items()}
     held_out = [curve(count=8)] * (2 + rank)
     said["validation"] = message(ll.fit, shard(regression()), curve(), held_out, **options)
+    stream = DataLoader(Stream(count), batch_size=8)
+    said["held-out stream"] = message(ll.fit, shard(regression()), curve(), stream, **options)
     said["soap"] = message(ll.fit, shard(regression()), curve(), optimizer=ll.SOAP, **options)
     said["float16"] = message(ll.fit, shard(regression()), curve(), precision="float16", **options)
     said["many"] = message(ll.fit_many, [shard(regression())], curve(), **options)
@@ -223,6 +225,7 @@ def test_a_sharded_network_goes_on_from_a_checkpoint(together: Any, tmp_path: Pa
         ("batches", "as many training batches each, got [2, 3]"),
         ("stream", "after 2 batches the data of processes [0] ended"),
         ("validation", "as many validation batches each, got [2, 3]"),
+        ("held-out stream", "after 2 batches the data of processes [0] ended"),
         ("soap", "SOAP needs whole parameters"),
         ("float16", "not in float16"),
         ("many", "train a sharded one with fit"),

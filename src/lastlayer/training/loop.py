@@ -57,10 +57,10 @@ class Engine(Protocol):
         """Stop training some models."""
 
     def state_dict(self) -> dict[str, Any]:
-        """All that training goes on from."""
+        """All that training is resumed from."""
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from there."""
+        """Load what `state_dict` returned."""
 
 
 @dataclass

@@ -11,11 +11,12 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad_and_value, stack_module_state, vmap
 from torch.utils import _pytree as pytree
 
-from .._data import Batch, as_batch
+from .._data import Batch
 from .checkpoint import copied
 from .objective import Objective
 from .one import weighted_sums
 from .options import Options, decays, mixed_seed, permutation
+from .stacking import length, part, stacked
 from .tracing import trace
 
 VALIDATED = 256  # examples of each model at once; memory for many more takes longer than they
@@ -53,8 +54,8 @@ class ManyModels:
         if options.precision == "float16":
             raise ValueError("many models train in full or bfloat16 precision, not in float16")
         self.models, self.options, self.seeds, self.phase = models, options, seeds, phase
-        self.train = _stacked(train, "training")
-        self.validation = None if validation is None else _stacked(validation, "validation")
+        self.train = stacked(train, "training")
+        self.validation = None if validation is None else stacked(validation, "validation")
         self.device = next(models[0].parameters()).device
         self.active = list(range(len(models)))
         self.rows = list(self.active)  # the model in each row of the stack
@@ -84,7 +85,7 @@ class ManyModels:
     @property
     def examples_per_epoch(self) -> int:
         """How many examples an epoch shows, to all models together."""
-        return len(self.active) * _length(self.train)
+        return len(self.active) * length(self.train)
 
     # ----------------------------------------------------------------------------- training
 
@@ -92,14 +93,14 @@ class ManyModels:
         """Train each model on its data once; see `Engine`."""
         torch.manual_seed(mixed_seed("noise", *self.seeds, self.phase, number))
         self.skeleton.train()
-        count = _length(self.train)
+        count = length(self.train)
         orders = [permutation(count, self.seeds[at], self.phase, number) for at in self.rows]
         shuffled = self._take(self.train, torch.stack(orders))
         sums: dict[str, Tensor] = {}
         seen = steps = 0
         while seen < count:
-            batch = _part(shuffled, seen, seen + self.options.batch_size)
-            size = _length(batch)
+            batch = part(shuffled, seen, seen + self.options.batch_size)
+            size = length(batch)
             done = number - 1 + (seen + size / 2) / count
             rate = self.options.rate(done / epochs)
             logged = self._step(batch, rate)
@@ -187,10 +188,10 @@ class ManyModels:
         assert self.validation is not None
         torch.manual_seed(mixed_seed("validation", *self.seeds))
         self.skeleton.eval()
-        count, size = _length(self.validation), max(VALIDATED, self.options.batch_size)
+        count, size = length(self.validation), max(VALIDATED, self.options.batch_size)
         data = self._take(self.validation, torch.arange(count).expand(len(self.rows), -1))
         sums = sum(
-            self._call(self._log_probs, _part(data, start, start + size))
+            self._call(self._log_probs, part(data, start, start + size))
             for start in range(0, count, size)
         )
         values = (-sums[:, 0] / sums[:, 1]).tolist()
@@ -231,7 +232,7 @@ class ManyModels:
             }
 
     def state_dict(self) -> dict[str, Any]:
-        """All that training goes on from."""
+        """All that training is resumed from."""
         return {
             "parameters": self.parameters,
             "constants": self.constants,
@@ -242,7 +243,7 @@ class ManyModels:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from there."""
+        """Load what `state_dict` returned."""
         self.active, self.rows = list(state["active"]), list(state["rows"])
         for stack, name in (
             (self.parameters, "parameters"),
@@ -266,39 +267,3 @@ def _along(factor: Tensor, like: Tensor) -> Tensor:
 def _has_rows(value: Any, rows: int) -> bool:
     """Whether a value of an optimiser's state belongs to the rows; a step count does not."""
     return isinstance(value, Tensor) and value.ndim > 0 and len(value) == rows
-
-
-def _length(data: Batch) -> int:
-    """Examples of each model."""
-    return int(pytree.tree_leaves(data.inputs)[0].shape[1])
-
-
-def _part(data: Batch, start: int, end: int) -> Batch:
-    """Some examples of each model."""
-    return Batch(*pytree.tree_map_only(Tensor, lambda t: t[:, start:end], tuple(data)))
-
-
-def _stacked(data: Sequence[tuple[Any, ...]], which: str) -> Batch:
-    """Data of all models, stacked along a new first dimension."""
-    for values in data:
-        if not isinstance(values, tuple):
-            raise TypeError(
-                f"many models need {which} data as tensors, (inputs, target), got a "
-                f"{type(values).__name__}; train the models one by one with fit"
-            )
-    read = [tuple(as_batch(values)) for values in data]
-    flat, specs = zip(*(pytree.tree_flatten(values) for values in read), strict=True)
-    shapes = {tuple(t.shape if t is not None else () for t in leaves) for leaves in flat}
-    if len(shapes) > 1 or any(spec != specs[0] for spec in specs):
-        raise ValueError(
-            f"the {which} data of all models must have the same shapes, got {sorted(shapes)}; "
-            "leave out or repeat some examples, or train the models one by one with fit"
-        )
-    if read[0][1] is None or not read[0][1].numel():
-        raise ValueError(f"the {which} data must be (inputs, target), and not empty")
-    first = flat[0]
-    stacked = [
-        None if first[at] is None else torch.stack([leaves[at] for leaves in flat])
-        for at in range(len(first))
-    ]
-    return Batch(*pytree.tree_unflatten(stacked, specs[0]))

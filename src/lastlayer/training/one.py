@@ -45,7 +45,8 @@ class OneModel:
         chosen = [(groups[key], not key[0]) for key in sorted(groups)]
         self.parameters = [parameter for group, _ in chosen for parameter in group]
         self.optimizer = options.make_optimizer(chosen)
-        if options.precision == "float16" and any(map(is_shard, self.parameters)):
+        self.sharded = any(map(is_shard, named.values()))
+        if options.precision == "float16" and self.sharded:
             raise ValueError("sharded models train in full or bfloat16 precision, not in float16")
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=options.precision == "float16")
         objective: Any = Objective(model)
@@ -91,16 +92,19 @@ class OneModel:
             seed = mixed_seed("order", options.seed, self.phase, number)
             reseed(self.train, seed, number)
             size = -(-options.batch_size // processes.size)  # of an IterableDataset
-            found: Iterable[Batch] = batches(self.train, size, device=self.device)
-            if processes.size > 1 and num_batches(self.train) is None:
-                found = processes.in_step(found)
-            for batch in found:
+            for batch in self._own_batches(self.train, size, in_step=True):
                 yield batch, 1.0, batch.size * processes.size
             return
         order = permutation(num_examples(self.train), options.seed, self.phase, number)
         parts = processes.share(order, options.batch_size)
         for batch, part in zip(self._read(self.train, parts), parts, strict=True):
             yield batch, part.factor, part.total
+
+    def _own_batches(self, data: Data, size: int, *, in_step: bool) -> Iterable[Batch]:
+        """Data in batches of their own, which processes may have to read in step."""
+        found = batches(data, size, device=self.device)
+        unknown = has_own_batches(data) and num_batches(data) is None
+        return self.processes.in_step(found) if in_step and unknown else found
 
     def _read(self, data: Data, parts: list[Part]) -> Iterator[Batch]:
         """Parts of batches of tensors or a Dataset; all but the last are of one size."""
@@ -155,7 +159,7 @@ class OneModel:
         assert self.validation is not None
         data, processes = self.validation, self.processes
         if processes.size == 1 or has_own_batches(data):
-            for batch in batches(data, size, device=self.device):
+            for batch in self._own_batches(data, size, in_step=self.sharded):
                 yield batch, True
             return
         parts = processes.share(torch.arange(num_examples(data)), size * processes.size)
@@ -177,7 +181,7 @@ class OneModel:
             self.optimizer.zero_grad(set_to_none=True)
 
     def state_dict(self) -> dict[str, Any]:
-        """All that training goes on from; on several processes all must ask for it."""
+        """All that training is resumed from; on several processes all must ask for it."""
         return {
             "model": self.model.state_dict(),
             "optimizer": self.optimizer.state_dict(),
@@ -186,7 +190,7 @@ class OneModel:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from there."""
+        """Load what `state_dict` returned."""
         load_whole(self.model, state["model"])
         load_optimizer(self.optimizer, state["optimizer"])
         self.scaler.load_state_dict(state["scaler"])

@@ -71,6 +71,9 @@ class Processes:
     def in_step(self, batches: Iterable[Batch]) -> Iterator[Batch]:
         """Batches, as long as all processes have one; an error on all if one has no more."""
         iterator = iter(batches)
+        if self.size == 1:
+            yield from iterator
+            return
         for count in itertools.count():
             batch = next(iterator, None)
             having = self.each(batch is not None)
