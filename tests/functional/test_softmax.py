@@ -1,7 +1,10 @@
 """Expectations of softmax against sampling."""
 
+import math
+
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from torch.distributions import Categorical
 
@@ -39,3 +42,106 @@ def test_expected_entropy_agrees_with_sampling(
     truth, error = sampled(entropies, 20_000, 5_000)
     accuracy = 1e-4 if variance < 1 else 4e-3
     assert ((value - truth).abs() < 5 * error + accuracy).all()
+
+
+# ------------------------------------------------------------------------------------ far tails
+
+FAR = [  # means and variances of two logits
+    ((-1000.0, 0.0), (1000.0, 1000.0)),
+    ((-1000.0, 0.0), (1.0, 1.0)),
+    ((-1000.0, 0.0), (1e4, 1.0)),
+    ((-1000.0, 0.0), (0.0, 1000.0)),
+    ((-1000.0, 0.0), (1000.0, 0.0)),
+    ((-100.0, 0.0), (0.0, 0.0)),
+    ((-1e4, 0.0), (1e6, 1.0)),
+    ((-1e5, 0.0), (1000.0, 1000.0)),
+    ((-200.0, 0.0), (100.0, 100.0)),
+    ((-60.0, 0.0), (30.0, 30.0)),
+    ((-80.0, 0.0), (40.0, 5.0)),
+]
+
+
+def log_mean_sigmoid(mean: float, variance: float) -> float:
+    """log E σ(d) of d ~ N(mean, variance), by a fine trapezoid rule in logarithms."""
+    score = torch.linspace(-80, 80, 400_001)
+    terms = F.logsigmoid(mean + math.sqrt(variance) * score) - score.square() / 2
+    step = float(score[1] - score[0])
+    return float(terms.logsumexp(0)) + math.log(step / math.sqrt(2 * math.pi))
+
+
+def log_probs_by_integration(mean: Tensor, variance: Tensor) -> Tensor:
+    """log ∫ f_k Π F_j dt, each F and f by a trapezoid rule over the Gaussian, in logarithms."""
+    score = torch.linspace(-45, 45, 1501)
+    normal = -score.square() / 2 + math.log(float(score[1] - score[0]) / math.sqrt(2 * math.pi))
+    width = variance.sqrt().amax()
+    points = torch.linspace(
+        float(mean.amin() - 3 * width), float(mean.amax() + 8 * width + 20), 1500
+    )
+    cdfs, densities = [], []
+    for center, spread in zip(mean, variance.sqrt(), strict=True):
+        gumbel = points.unsqueeze(-1) - center - spread * score
+        log_cdf = -(-gumbel).clamp(max=700).exp()
+        cdfs.append((normal + log_cdf).logsumexp(-1))
+        densities.append((normal + log_cdf - gumbel).logsumexp(-1))
+    cdf, density = torch.stack(cdfs), torch.stack(densities)  # (K, points)
+    terms = density + cdf.sum(0) - cdf
+    return terms.logsumexp(-1) + math.log(float(points[1] - points[0]))
+
+
+def assert_honest(found: Tensor, truth: Tensor) -> None:
+    """Right, or too small by little: never too large."""
+    assert (found <= truth + 0.005 + 1e-5 * truth.abs()).all()
+    assert (found >= truth - 0.5 - 0.02 * truth.abs()).all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(("mean", "variance"), FAR)
+def test_log_probabilities_of_two_classes_far_apart_are_right_or_too_small(
+    mean: tuple[float, float], variance: tuple[float, float], dtype: torch.dtype
+) -> None:
+    difference = mean[0] - mean[1]
+    truth = [log_mean_sigmoid(sign * difference, sum(variance)) for sign in (1, -1)]
+    found = expected_log_softmax(
+        torch.tensor(mean, dtype=dtype), torch.tensor(variance, dtype=dtype)
+    )
+    assert_honest(found.double(), torch.tensor(truth))
+
+
+@pytest.mark.parametrize("num_classes", [3, 10, 20])
+@pytest.mark.parametrize(("size", "variance"), [(60.0, 100.0), (300.0, 1000.0), (100.0, 1.0)])
+def test_log_probabilities_of_many_classes_far_apart_are_right_or_too_small(
+    num_classes: int, size: float, variance: float, generator: torch.Generator
+) -> None:
+    mean = size * torch.randn(num_classes, generator=generator)
+    variances = variance * (0.1 + torch.rand(num_classes, generator=generator))
+    assert_honest(expected_log_softmax(mean, variances), log_probs_by_integration(mean, variances))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_log_probabilities_far_apart_have_finite_gradients(dtype: torch.dtype) -> None:
+    mean, variance = torch.tensor(FAR, dtype=dtype).unbind(1)
+    mean.requires_grad_()
+    variance.requires_grad_()
+    found = expected_log_softmax(mean, variance)
+    for gradient in torch.autograd.grad(found.sum(), [mean, variance]):
+        assert gradient.isfinite().all()
+    behind = torch.autograd.grad(expected_log_softmax(mean, variance)[:, 0].sum(), mean)[0]
+    assert (behind[:, 0] > 0).all()
+    assert (behind[:, 1] < 0).all()
+
+
+def test_log_probabilities_far_apart_are_the_same_compiled_and_mapped() -> None:
+    mean, variance = torch.tensor(FAR).unbind(1)
+    expected = expected_log_softmax(mean, variance)
+    compiled = torch.compile(expected_log_softmax, fullgraph=True, backend="eager")
+    torch.testing.assert_close(compiled(mean, variance), expected)
+    mapped = torch.func.vmap(expected_log_softmax)(mean, variance)
+    torch.testing.assert_close(mapped, expected)
+    torch._dynamo.reset()
+
+
+def test_probabilities_are_those_of_the_log_probabilities(generator: torch.Generator) -> None:
+    mean = 30 * torch.randn(50, 7, generator=generator)
+    variance = 100 * torch.rand(50, 7, generator=generator)
+    probs = ll.functional.expected_softmax(mean, variance)
+    torch.testing.assert_close(expected_log_softmax(mean, variance).exp(), probs, rtol=0, atol=1e-3)

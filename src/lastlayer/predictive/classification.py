@@ -52,7 +52,7 @@ class ClassificationPredictive(Predictive):
     @property
     def mode(self) -> Tensor:
         """The likeliest class, (*batch,)."""
-        return self.log_probs().argmax(-1)
+        return self.probs().argmax(-1)
 
     def entropy(self) -> Tensor:
         """Entropy of the label in nats, (*batch,)."""
