@@ -1,53 +1,16 @@
-"""A head and a predictive of a user's own: Gaussian errors replaced by Laplace ones."""
+"""Estimators with a head and a predictive of a user's own."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.distributions import Distribution, Independent, Laplace
 
 from lastlayer import Regression
 from lastlayer.calibration import VarianceScaling
-from lastlayer.predictive import RegressionPredictive
 from lastlayer.sklearn import LastLayerRegressor
-
-
-@dataclass(frozen=True, eq=False)
-class LaplacePredictive(RegressionPredictive):
-    """Independent Laplace targets."""
-
-    mean: Tensor
-    epistemic_variance: Tensor
-    noise_variance: Tensor
-
-    def _laplace(self) -> Laplace:
-        return Laplace(self.mean, (self.variance / 2).sqrt(), validate_args=False)
-
-    def log_prob(self, target: Tensor) -> Tensor:
-        return self._laplace().log_prob(self._target(target)).sum(-1)
-
-    def cdf(self, value: Tensor) -> Tensor:
-        return self._laplace().cdf(self._target(value))
-
-    def affine(self, location: Tensor, scale: Tensor) -> LaplacePredictive:
-        square = scale.square()
-        return type(self)(
-            location + scale * self.mean,
-            square * self.epistemic_variance,
-            square * self.noise_variance,
-        )
-
-    def sample(
-        self, sample_shape: Sequence[int] | int = (), generator: torch.Generator | None = None
-    ) -> Tensor:
-        raise NotImplementedError
-
-    def distribution(self) -> Distribution:
-        return Independent(self._laplace(), 1)
+from tests.helpers.toys import LaplacePredictive
 
 
 class UnevenPredictive(LaplacePredictive):

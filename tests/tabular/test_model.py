@@ -8,7 +8,7 @@ import torch
 from lastlayer.predictive import GaussianPredictive, mix
 from lastlayer.tabular.encoding import Encoding
 from lastlayer.tabular.model import Units
-from tests.helpers.laplace import LaplacePredictive
+from tests.helpers.toys import LaplacePredictive
 
 
 @pytest.mark.parametrize("size", [1e-300, 1e-15, 1.0, 1e15, 1e300])
