@@ -1,4 +1,4 @@
-"""Masses, levels and quantiles: checks, bisection, and a quadrature rule."""
+"""Masses, levels and quantiles: checks, bisection, and quadrature between them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-MASS_NODES = 33  # of the tanh-sinh rule
+NUM_MASSES = 129
 
 
 def check_level(level: float) -> None:
@@ -45,10 +45,14 @@ def bisect(
     return lower + 0.5 * (upper - lower)
 
 
-def tanh_sinh(like: Tensor) -> tuple[Tensor, Tensor]:
-    """Nodes and weights for integrals over (0, 1) whose integrands may be singular at the ends."""
-    ends = torch.linspace(-3, 3, MASS_NODES, dtype=like.dtype, device=like.device)
-    ends = ends.reshape(-1, *[1] * like.ndim)
-    node = (math.pi * ends.sinh()).sigmoid()
-    slope = math.pi * ends.cosh() * node * (1 - node)
-    return node, slope * (6 / (MASS_NODES - 1))
+def spread_masses(like: Tensor) -> Tensor:
+    """Masses from nearly zero to nearly one, evenly spaced in their log-odds, (points, 1, …)."""
+    largest = min(20.0, -math.log(torch.finfo(like.dtype).eps))
+    log_odds = torch.linspace(-largest, largest, NUM_MASSES, dtype=like.dtype, device=like.device)
+    return log_odds.sigmoid().reshape(-1, *[1] * like.ndim)
+
+
+def simpson(function: Callable[[Tensor], Tensor], points: Tensor) -> Tensor:
+    """The integral of a function between ascending points, (points, …), by Simpson's rule."""
+    ends, middles = function(points), function(points[:-1].lerp(points[1:], 0.5))
+    return (points.diff(dim=0) * (ends[:-1] + 4 * middles + ends[1:])).sum(0) / 6

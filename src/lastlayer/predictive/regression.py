@@ -13,7 +13,7 @@ from torch.distributions import Categorical, Distribution, MixtureSameFamily
 
 from .._checks import check_count, check_target
 from ._base import Predictive, as_shape, log_mean_exp
-from ._quantiles import as_mass, bisect, check_level, tanh_sinh
+from ._quantiles import as_mass, bisect, check_level, simpson, spread_masses
 
 
 class RegressionPredictive(Predictive):
@@ -91,21 +91,22 @@ class RegressionPredictive(Predictive):
     def crps(self, target: Tensor) -> Tensor:
         r"""Continuous ranked probability score of each target, in its units, (*batch, K).
 
-        By quadrature over quantiles q(u) on both sides of the target's own mass F(y),
+        $$\int_{-\infty}^y F(x)^2\,dx + \int_y^\infty (1 - F(x))^2\,dx$$
 
-        $$2\int_0^{F(y)} u\,(y - q(u))\,du + 2\int_{F(y)}^1 (1 - u)\,(q(u) - y)\,du$$
+        by Simpson's rule between quantiles.
         """
-        target = self._target(target)
-        mass = self.cdf(target)
-        rest = 1 - mass
-        share, weight = tanh_sinh(mass)
-        smallest = torch.finfo(mass.dtype).eps
-        below = (share * mass).clamp(smallest**2, 1 - smallest)
-        above = (1 - share * rest).clamp(smallest**2, 1 - smallest)
-        repeated = self.expand(len(share))
-        short = mass.square() * (weight * share * (target - repeated.quantile(below))).sum(0)
-        long = rest.square() * (weight * share * (repeated.quantile(above) - target)).sum(0)
-        return 2 * (short + long)
+        target = self._target(target).unsqueeze(0)
+        points = self._quantiles()
+        below = torch.cat([points.minimum(target), target])
+        above = torch.cat([target, points.maximum(target)])
+        short = simpson(lambda x: self.expand(len(x)).cdf(x).square(), below)
+        long = simpson(lambda x: (1 - self.expand(len(x)).cdf(x)).square(), above)
+        return short + long
+
+    def _quantiles(self) -> Tensor:
+        """Values between which the distribution function rises, ascending, (points, *batch, K)."""
+        masses = spread_masses(self.mean)
+        return self.expand(len(masses)).quantile(masses)
 
     # ------------------------------------------------------------------------ transformations
 
@@ -220,6 +221,11 @@ class RegressionMixture(RegressionPredictive):
         """The mixture distribution of the outputs."""
         weights = Categorical(logits=torch.zeros_like(self.components.mean[..., 0]))
         return MixtureSameFamily(weights, self.components.distribution())
+
+    def _quantiles(self) -> Tensor:
+        """Those of all components."""
+        quantiles = self.components._quantiles().movedim(-2, 0)  # (S, points, *batch, K)
+        return quantiles.flatten(0, 1).sort(0).values
 
     def _sampled_entropy(self, num_samples: int, generator: torch.Generator | None) -> Tensor:
         """An unbiased estimate of the entropy, (*batch,)."""
