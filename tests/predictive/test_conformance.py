@@ -76,7 +76,9 @@ CLASSIFICATIONS: dict[str, Make] = {
 
 @pytest.mark.parametrize("check", REGRESSION, ids=lambda check: check.__name__)
 @pytest.mark.parametrize("name", REGRESSIONS)
-def test_every_regression_predictive_passes(name: str, check: Check, generator: torch.Generator) -> None:
+def test_every_regression_predictive_passes(
+    name: str, check: Check, generator: torch.Generator
+) -> None:
     predictive = REGRESSIONS[name](generator, (B, S))
     assert isinstance(predictive, RegressionPredictive)
     check(predictive, generator)
@@ -84,7 +86,9 @@ def test_every_regression_predictive_passes(name: str, check: Check, generator: 
 
 @pytest.mark.parametrize("check", CLASSIFICATION, ids=lambda check: check.__name__)
 @pytest.mark.parametrize("name", CLASSIFICATIONS)
-def test_every_classification_predictive_passes(name: str, check: Check, generator: torch.Generator) -> None:
+def test_every_classification_predictive_passes(
+    name: str, check: Check, generator: torch.Generator
+) -> None:
     predictive = CLASSIFICATIONS[name](generator, (B, S))
     assert isinstance(predictive, ClassificationPredictive)
     check(predictive, generator)
