@@ -12,6 +12,8 @@ from .functional import inverse_wishart_exponent
 class Prior:
     r"""The prior: weights N(0, s I), noise inverse-Wishart(ν, m I).
 
+    A head whose `prior_mean` M is set has weights N(M, s I) instead.
+
     Attributes:
         variance: s, prior variance of each weight (of each class mean if generative); a
             variance of 1 is 1, whatever the width.

@@ -52,8 +52,8 @@ def posttrain(
     output, the logit of a binary question, becomes two classes.
 
     "regression" without a `prior` has one in the units of the targets: its variance is the mean
-    square of the trained weights, the scale of its noise that of the network's residuals, and the
-    bias is expected near the trained one.
+    square of the trained weights, the scale of its noise that of the network's residuals, and its
+    mean (`head.prior_mean`) is zero for the weights and the trained bias for the bias.
 
     Args:
         model: a network that takes the inputs of the data as its one argument.
