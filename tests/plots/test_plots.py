@@ -288,3 +288,11 @@ def test_pictures_of_the_wrong_shape_say_so(generator: torch.Generator):
         plots.calibration_curve(predictive)
     with pytest.raises(ValueError, match="nothing is broadcast"):
         plots.predictive_band(torch.zeros(4), predictive, (torch.zeros(4), torch.zeros(3)))
+
+
+def test_the_wrong_kind_of_predictive_is_refused():
+    logits, labels = torch.zeros(4, 3), torch.zeros(4, dtype=torch.int64)
+    with pytest.raises(TypeError, match="draw classes by reliability_diagram"):
+        plots.predictive_band(torch.zeros(4), ll.SoftmaxPredictive(logits))
+    with pytest.raises(TypeError, match="use calibration_curve"):
+        plots.reliability_diagram(ll.GaussianPredictive(logits, logits, logits), labels)

@@ -14,6 +14,7 @@ from torch import Tensor
 from .._checks import check_target
 from .._streaming import frozen
 from ..ood import feature_density as feature_score
+from ..predictive import RegressionPredictive
 from ._canvas import (
     AMBER,
     BLUE,
@@ -52,6 +53,7 @@ def predictive_band(
         output: which output to draw.
         ax: where to draw.
     """
+    predictive = RegressionPredictive.check(predictive, "draw classes by reliability_diagram")
     ax = make_axes(ax, "x", "y")
     x = _one_input(inputs)
     order = x.argsort()

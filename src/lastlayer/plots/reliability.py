@@ -10,6 +10,7 @@ from matplotlib.axes import Axes
 from torch import Tensor
 
 from .. import metrics
+from ..predictive import ClassificationPredictive
 from ._canvas import BLUE, GREY, INK, ORANGE, PALE, Style, as_array, make_axes
 
 CURVE_LEVELS = tuple(percent / 100 for percent in range(5, 100, 5))
@@ -35,7 +36,9 @@ def reliability_diagram(
     """
     bins = predictive
     if not isinstance(bins, metrics.CalibrationBins):
-        probs = predictive if isinstance(predictive, Tensor) else predictive.probs()
+        probs = predictive
+        if not isinstance(predictive, Tensor):
+            probs = ClassificationPredictive.check(predictive, "use calibration_curve").probs()
         bins = metrics.calibration_bins(probs, _needed(target), num_bins, weight)
     edges, weights, confidence, accuracy = map(as_array, bins)
     ax = make_axes(ax, "", "accuracy")
