@@ -33,6 +33,7 @@ TABLES: dict[str, Tables] = {
         "cancellation": partial(section, "cancellation"),
         "grid": performance.grid,
         "seeds": training.seeds,
+        "tracing": training.tracing,
         "posttrain": training.passes,
         "profile": partial(section, "profile", "profile.json"),
         "compiled": partial(section, "compiled", "compiled.json"),

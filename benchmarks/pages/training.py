@@ -15,11 +15,30 @@ def seeds() -> str:
         ]
         for row in measured["sections"]["seeds"]
     ]
-    names = ["seeds", "one by one", "together", "faster", "without tracing", "target"]
+    names = ["seeds", "one by one", "together", "faster", "once it is traced", "target"]
     epochs = measured["sections"]["seeds"][0]["epochs"]
     about = (
         f"The paper's network with two layers of 50 units, batch 32, {epochs} epochs of 720 "
         "examples, processor time, by `benchmarks/seeds.py`."
+    )
+    return f"{table(names, rows)}\n\n{about} {provenance(measured)}"
+
+
+def tracing() -> str:
+    """Training many models, with a traced step and without."""
+    measured = record("tracing.json")
+    rows = [
+        [
+            *(row["training"], str(row["models"])),
+            *(f"{row['untraced_s']:.1f} s", f"{row['traced_s']:.1f} s"),
+            *(f"{row['gain']:.1f}×", row["target"], row["verdict"].lower()),
+        ]
+        for row in measured["sections"]["tracing"]
+    ]
+    names = ["training", "models", "without", "with tracing", "faster", "target", ""]
+    about = (
+        "The same network and data, the cost of tracing included, processor time, by "
+        "`benchmarks/tracing.py`."
     )
     return f"{table(names, rows)}\n\n{about} {provenance(measured)}"
 

@@ -7,9 +7,10 @@ import pytest
 import torch
 
 import lastlayer as ll
-from benchmarks import estimators, heads, posttrain, seeds, softmax, tables
+from benchmarks import estimators, heads, posttrain, seeds, softmax, tables, tracing
 from benchmarks.markdown import ROOT
 from benchmarks.wide_resnet import WideResNet
+from lastlayer.training import many
 
 
 @pytest.fixture(autouse=True)
@@ -45,6 +46,20 @@ def test_seed_benchmark_compares_the_same_training(
     (row,) = json.loads(record.read_text())["sections"]["seeds"]
     assert row["together_s"] > 0
     assert row["difference"] < 1e-4
+
+
+@pytest.mark.slow
+def test_tracing_benchmark_trains_with_and_without(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = tmp_path / "tracing.json"
+    monkeypatch.setattr("sys.argv", ["tracing.py", "--quick", "--json", str(record)])
+    before = many.UNTRACED
+    tracing.main()
+    assert before == many.UNTRACED
+    rows = json.loads(record.read_text())["sections"]["tracing"]
+    assert [row["models"] for row in rows] == [5, 5]
+    assert all(row["traced_s"] > 0 < row["untraced_s"] for row in rows)
 
 
 @pytest.mark.slow
