@@ -65,6 +65,7 @@ def test_the_others_share_what_is_left_by_bayes_rule(
     assert_close(predictive.log_density(), mixture)
 
 
+@pytest.mark.slow
 def test_sampled_class_densities_average_to_the_predictive(generator: torch.Generator) -> None:
     head = fitted(generator)
     features = torch.randn(3, N, generator=generator)
@@ -82,6 +83,7 @@ def test_sampled_class_densities_average_to_the_predictive(generator: torch.Gene
     assert_within_standard_errors(expected, share[:, 0].mean(), deviation)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [40, 400])
 def test_mutual_information_agrees_with_sampled_class_densities(
     count: int, generator: torch.Generator
@@ -161,6 +163,7 @@ def test_training_leaves_no_class_that_wins_by_emptiness(
     assert narrow(far.to(dtype)).probs()[:, 1].max() < 0.05
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_fresh_compiler")
 def test_the_rule_compiles_exports_and_vectorises(generator: torch.Generator) -> None:
     heads = [fitted(generator) for _ in range(2)]

@@ -112,6 +112,7 @@ def crossfitted(make: Callable[[int], nn.Module], name: str) -> Any:
     return [found.model, found.scaling, *(model for model, _ in found.folds)], found.tried
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("train", [one, many, crossfitted])
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
 @pytest.mark.parametrize("name", HEADS)

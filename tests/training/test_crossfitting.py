@@ -179,6 +179,7 @@ def test_fewer_turns_hold_out_less() -> None:
     assert len(one.held_out()[1][0]) == 21
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("head", [ll.DiscriminativeClassification, ll.GenerativeClassification])
 def test_classes_are_calibrated_by_a_temperature(head: Any) -> None:
     one = ll.crossfit(partial(classifier, head), labelled(0), **OPTIONS)
@@ -189,6 +190,7 @@ def test_classes_are_calibrated_by_a_temperature(head: Any) -> None:
     assert predictive.probs().shape == (40, 2)
 
 
+@pytest.mark.slow
 def test_several_outputs_have_scales_of_their_own() -> None:
     x, y = line(0)
     for noise, kind in (("diagonal", "TailScaling"), ("dense", "VarianceScaling")):

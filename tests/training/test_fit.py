@@ -31,6 +31,7 @@ def state(model: nn.Module) -> dict[str, Tensor]:
 # ------------------------------------------------------------------------- what is optimised
 
 
+@pytest.mark.slow
 def test_training_a_head_on_features_comes_to_the_exact_posterior(
     generator: torch.Generator,
 ) -> None:
@@ -231,6 +232,7 @@ def test_training_goes_on_with_a_trained_head_as_it_is() -> None:
     assert_close(state(model), before, atol=1e-9, rtol=0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("precision", ["bfloat16", "float16"])
 def test_mixed_precision_trains_to_a_similar_loss(precision: str) -> None:
     data = tuple(tensor.float() for tensor in curve())
@@ -246,6 +248,7 @@ def test_mixed_precision_trains_to_a_similar_loss(precision: str) -> None:
 # ----------------------------------------------------------------------- validation and stopping
 
 
+@pytest.mark.slow
 def test_the_best_epoch_is_restored_from_a_copy() -> None:
     model = regression()
     validation = curve(1)
@@ -259,6 +262,7 @@ def test_the_best_epoch_is_restored_from_a_copy() -> None:
     assert nll(model, validation) == pytest.approx(min(values))
 
 
+@pytest.mark.slow
 def test_patience_counts_epochs_without_a_better_validation() -> None:
     options: dict[str, Any] = {"epochs": 300, "learning_rate": 0.03, "progress": False}
     data, validation = curve(count=8), curve(1)
@@ -292,6 +296,7 @@ def test_retraining_again_is_for_as_much_data_as_before(tmp_path: Any) -> None:
         assert model.head.num_data == 12
 
 
+@pytest.mark.slow
 def test_retraining_is_training_on_everything_for_the_best_number_of_epochs() -> None:
     data, validation = curve(count=8), curve(1, count=4)
     options: dict[str, Any] = {"batch_size": WHOLE, "learning_rate": 0.03, "progress": False}
@@ -368,6 +373,7 @@ def test_any_module_with_the_two_calls_can_be_trained() -> None:
     assert_close(model.weight.detach(), truth, atol=1e-3, rtol=0)
 
 
+@pytest.mark.slow
 def test_compiled_steps_are_the_same_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     compiled = functools.partial(torch.compile, backend="aot_eager", fullgraph=True)
     options: dict[str, Any] = {"epochs": 2, "batch_size": WHOLE, "progress": False}

@@ -94,6 +94,7 @@ def test_a_parameter_may_be_a_single_number() -> None:
     compare(models, curve(), epochs=3, batch_size=8, clip=0.1)
 
 
+@pytest.mark.slow
 def test_an_optimizer_to_which_shapes_matter_is_told_of_the_stack() -> None:
     """Without `eps`, a gradient that is only rounding would be scaled up like any other."""
     train, _ = splits(curve())

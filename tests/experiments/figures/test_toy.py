@@ -19,6 +19,7 @@ def size_of_png(path: Path) -> tuple[int, int]:
     return int.from_bytes(head[16:20], "big"), int.from_bytes(head[20:24], "big")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("variational", [True, False])
 def test_cubic_is_least_certain_in_the_gap_and_the_same_when_run_again(
     tmp_path: Path, variational: bool

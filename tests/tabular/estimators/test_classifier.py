@@ -12,6 +12,7 @@ from lastlayer.sklearn import LastLayerClassifier
 from tests.helpers.estimators import QUICK
 
 
+@pytest.mark.slow
 def test_probabilities_are_of_the_classes_in_order(classifier, classification):
     X, y = classification
     probs = classifier.predict_proba(X)

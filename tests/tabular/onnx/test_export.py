@@ -146,6 +146,7 @@ def test_the_largest_differences_are_known_and_all_digits_are_kept(exported):
     assert 0 < max(exported[1].differences.values()) < 1e-10
 
 
+@pytest.mark.slow
 def test_metadata_say_what_is_predicted_by_what(exported):
     estimator, file = exported
     known = metadata(file.path)
@@ -163,6 +164,7 @@ def test_metadata_say_what_is_predicted_by_what(exported):
         assert known["interval_level"] == (0.5 if estimator.target_shape_ else 0.9)
 
 
+@pytest.mark.slow
 def test_a_file_holds_plain_operators_and_nothing_of_the_machine(exported):
     file = onnx.load(exported[1].path)
     assert [(opset.domain, opset.version) for opset in file.opset_import] == [("", 18)]

@@ -111,6 +111,7 @@ def test_of_very_many_columns_those_that_move_predictions_are_shuffled(
     assert "43 less important columns are not listed. Of all 50 columns, 7 were" in text_of(page)
 
 
+@pytest.mark.slow
 def test_an_irrelevant_column_has_no_importance(regression_page, classification_page):
     for page, strong, weak in (
         (regression_page, "size", QUOTED), (classification_page, "long", "noise")
@@ -123,6 +124,7 @@ def test_an_irrelevant_column_has_no_importance(regression_page, classification_
         assert abs(rows[weak]) < 0.1 * rows[strong]
 
 
+@pytest.mark.slow
 def test_of_many_columns_the_most_important_have_figures(wide_page):
     text, tables = text_of(wide_page), PageParser(wide_page).tables
     assert "Shown are 12 of 50 columns" in text
