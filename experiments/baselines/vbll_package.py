@@ -62,7 +62,7 @@ class PackageNetwork(nn.Module):
             num_features,
             1,
             1 / num_data,
-            prior_scale=prior.variance * num_features,  # which it divides by the width
+            prior_scale=prior.fixed_variance * num_features,  # which it divides by the width
             wishart_scale=prior.noise_scale,
             dof=prior.noise_dof,
         )

@@ -84,7 +84,7 @@ def noise_term(log_scale: Tensor, prior: ll.Prior) -> Tensor:
 def weight_term(log_scale: Tensor, prior: ll.Prior) -> Tensor:
     """λ·KL of one weight with mean zero and variance exp(2p), elementwise."""
     logdet = 2 * log_scale
-    kl = gaussian_kl(torch.zeros_like(logdet), logdet.exp(), logdet, 1, prior.variance)
+    kl = gaussian_kl(torch.zeros_like(logdet), logdet.exp(), logdet, 1, prior.fixed_variance)
     return prior.kl_weight * kl
 
 

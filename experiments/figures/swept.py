@@ -31,7 +31,7 @@ class SweptRegression(ll.Regression):
         super().__init__(num_features, num_data=num_data)
         exponent = prior.noise_dof + self.num_outputs + 1
         weight = prior.kl_weight
-        pull = torch.tensor([weight / prior.variance, weight, prior.noise_scale, exponent])
+        pull = torch.tensor([weight / prior.fixed_variance, weight, prior.noise_scale, exponent])
         self.register_buffer("pull", pull)
 
     def objective(

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
-from ._checks import check_number, check_positive
+from ._checks import check_choice, check_number, check_positive
 from .functional import inverse_wishart_exponent
 
 
@@ -16,7 +17,10 @@ class Prior:
 
     Attributes:
         variance: s, prior variance of each weight (of each class mean if generative); a
-            variance of 1 is 1, whatever the width.
+            variance of 1 is 1, whatever the width. "evidence" learns s with the ELBO: it is
+            always the s at which the ELBO is highest, see `head.prior_variance`.
+        bias_variance: prior variance of a bias; None is that of the weights, and with
+            "evidence" a variance of its own, learned too.
         noise_dof: ν, degrees of freedom of the noise prior. The exponent is ν + N + 1, where N
             is the dimension of Σ, and may be used as a plain number: nothing requires ν > N − 1.
         noise_scale: m, of the scale matrix mI; the noise prior has its mode at variance
@@ -24,16 +28,38 @@ class Prior:
         kl_weight: λ, weight of the divergence in the objective; 1 is Bayes, less is tempered.
     """
 
-    variance: float = 1.0
+    variance: float | Literal["evidence"] = 1.0
     noise_dof: float = 1.0
     noise_scale: float = 1.0
     kl_weight: float = 1.0
+    bias_variance: float | Literal["evidence"] | None = None
 
     def __post_init__(self) -> None:
-        check_positive("prior.variance", self.variance)
+        for name, value in (("variance", self.variance), ("bias_variance", self.bias_variance)):
+            if isinstance(value, str):
+                check_choice(f"prior.{name}", value, ["evidence"])
+            elif value is not None or name == "variance":
+                check_positive(f"prior.{name}", value)  # type: ignore[arg-type]
         check_positive("prior.noise_scale", self.noise_scale)
         check_positive("prior.kl_weight", self.kl_weight)
         check_number("prior.noise_dof", self.noise_dof)
+
+    @property
+    def fixed_variance(self) -> float:
+        """s as a number; an error if it is learned."""
+        if isinstance(self.variance, str):
+            raise ValueError(
+                f"a prior with variance={self.variance!r} has no variance before there is a head: "
+                "give it a number, or take head.prior_variance"
+            )
+        return self.variance
+
+    def variances(self, *, bias: bool) -> tuple[float | Literal["evidence"], ...]:
+        """Variances of the weights and, where the bias has one of its own, of the bias."""
+        own = self.variance if self.bias_variance is None else self.bias_variance
+        if bias and (own != self.variance or own == "evidence"):
+            return self.variance, own
+        return (self.variance,)
 
     @classmethod
     def from_targets(

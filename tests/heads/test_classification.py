@@ -15,7 +15,7 @@ from tests.helpers.reference import (
 def test_kl_is_that_of_normals(covariance: str, make, generator: torch.Generator) -> None:
     head = make(generator, covariance=covariance)
     posterior = MultivariateNormal(head.mean, dense_covariance(head.covariance))
-    prior = MultivariateNormal(torch.zeros(N), PRIOR.variance * torch.eye(N))
+    prior = MultivariateNormal(torch.zeros(N), PRIOR.fixed_variance * torch.eye(N))
     kl = head.elbo(*data(generator)).kl
     torch.testing.assert_close(kl, kl_divergence(posterior, prior).sum())
 

@@ -74,7 +74,7 @@ def test_elbo_equals_the_log_marginal_likelihood_at_the_exact_posterior(
     row = noise if options.get("row_covariance") == "noise" else torch.eye(num_outputs)
     if options.get("bias"):
         features = torch.cat([features, torch.ones(T, 1)], -1)
-    exact = log_marginal_likelihood(features, target, row, noise, PRIOR.variance)
+    exact = log_marginal_likelihood(features, target, row, noise, PRIOR.fixed_variance)
     torch.testing.assert_close(T * elbo.bound - elbo.kl, exact)
 
 
@@ -86,7 +86,7 @@ def test_elbo_is_below_the_log_marginal_likelihood_anywhere_else(
     model = head(3, covariance=covariance, noise=noise, row_covariance=row)
     sigma = model.noise.covariance()
     prior_row = sigma if row == "noise" else torch.eye(3)
-    exact = log_marginal_likelihood(features, target, prior_row, sigma, PRIOR.variance)
+    exact = log_marginal_likelihood(features, target, prior_row, sigma, PRIOR.fixed_variance)
     model.fit_exact(features, target)
     for _ in range(5):
         randomize(model.covariance, generator, 0.1)
@@ -161,7 +161,7 @@ def test_kl_is_that_of_the_joint_normal_of_all_weights(
     model = head(3, covariance=covariance, noise=noise, row_covariance=row)
     randomize(model, generator)
     posterior = torch.block_diag(*model.covariance.dense())
-    prior = PRIOR.variance * torch.eye(3 * N)
+    prior = PRIOR.fixed_variance * torch.eye(3 * N)
     if row == "noise":
         sigma = torch.kron(model.noise.covariance(), torch.ones(N, N))
         matrices = model.covariance.dense()
@@ -169,7 +169,7 @@ def test_kl_is_that_of_the_joint_normal_of_all_weights(
             posterior = torch.kron(model.noise.covariance(), matrices[0])
         else:
             posterior = posterior * sigma
-        prior = torch.kron(model.noise.covariance(), PRIOR.variance * torch.eye(N))
+        prior = torch.kron(model.noise.covariance(), PRIOR.fixed_variance * torch.eye(N))
     expected = kl_divergence(
         MultivariateNormal(model.mean.flatten(), posterior),
         MultivariateNormal(torch.zeros(3 * N), prior),
@@ -306,7 +306,7 @@ def test_forgetting_discounts_old_data_and_returns_to_the_prior(generator: torch
     torch.testing.assert_close(forgetful.covariance.dense(), weighted.covariance.dense())
     for _ in range(60):
         forgetful.update(features[:0], target[:0], forgetting=0.5)
-    prior = PRIOR.variance * torch.eye(N)
+    prior = PRIOR.fixed_variance * torch.eye(N)
     torch.testing.assert_close(forgetful.covariance.dense()[0], prior)
     torch.testing.assert_close(forgetful.mean, torch.zeros(1, N))
 

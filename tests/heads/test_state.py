@@ -45,7 +45,7 @@ def test_kl_is_that_of_normals_about_the_mean_of_the_prior(
         basis = torch.clone
     posterior = MultivariateNormal(basis(head.mean), dense_covariance(head.covariance))
     prior = MultivariateNormal(
-        basis(head.prior_mean), head.prior.variance * torch.eye(NUM_FEATURES)
+        basis(head.prior_mean), head.prior.fixed_variance * torch.eye(NUM_FEATURES)
     )
     kl = head.elbo(*make_examples(head, 5)).kl
     torch.testing.assert_close(kl, kl_divergence(posterior, prior).sum())

@@ -50,7 +50,12 @@ def naive_score(
     points: Tensor, features: Tensor, labels: Tensor, covariance: str, normalized: bool
 ) -> Tensor:
     """Appendix B, one class after the other, with inverses as printed."""
-    N, s, nu, M = NUM_FEATURES, PRIOR.variance, PRIOR.noise_dof, PRIOR.noise_scale * torch.eye(3)
+    N, s, nu, M = (
+        NUM_FEATURES,
+        PRIOR.fixed_variance,
+        PRIOR.noise_dof,
+        PRIOR.noise_scale * torch.eye(3),
+    )
 
     def estimate(centered: Tensor) -> Tensor:
         S = (M + centered.T @ centered) / (len(centered) + nu + N + 1)

@@ -47,7 +47,9 @@ def test_a_posttrained_regression_forgets_the_data_and_not_the_trained_bias(
     phi, noise = torch.cat([seen, torch.ones(len(seen), 1)], -1), head.noise.variance().double()
     prior_mean = torch.zeros(N + 1, 1)
     prior_mean[-1] = 1000
-    precision = torch.eye(N + 1) / head.prior.variance + phi.mT @ (discount[:, None] * phi) / noise
+    precision = (
+        torch.eye(N + 1) / head.prior.fixed_variance + phi.mT @ (discount[:, None] * phi) / noise
+    )
     residual = discount[:, None] * (wanted - phi @ prior_mean)
     mean = prior_mean + torch.linalg.solve(precision, phi.mT @ residual / noise)
     tolerance = 1e-8 if dtype == torch.float64 else 2e-3

@@ -13,8 +13,10 @@ from .densities import (
     gaussian_log_densities,
 )
 from .gaussian import (
+    best_prior_variance,
     expected_gaussian_log_density,
     gaussian_kl,
+    grouped_gaussian_kl,
     inverse_wishart_exponent,
     inverse_wishart_log_density,
 )
@@ -31,6 +33,7 @@ __all__ = [
     "LOG_2PI",
     "GaussianPrecision",
     "at_least_float32",
+    "best_prior_variance",
     "class_log_densities",
     "class_log_density",
     "expected_entropy_of_softmax",
@@ -43,6 +46,7 @@ __all__ = [
     "gaussian_log_densities",
     "gaussian_mixture_crps",
     "generative_bound",
+    "grouped_gaussian_kl",
     "inverse_wishart_exponent",
     "inverse_wishart_log_density",
     "jensen_bound",

@@ -71,8 +71,8 @@ def regression_statistics(
     return RegressionStatistics(gram, *products, counts, reference)
 
 
-def posterior_precision(gram: Tensor, coefficients: Tensor, prior_variance: float) -> Tensor:
-    """S_k⁻¹ = I/s + c_kG, (K, N, N), for coefficients c (K,)."""
+def posterior_precision(gram: Tensor, coefficients: Tensor, prior_variance: Tensor) -> Tensor:
+    """S_k⁻¹ = I/s + c_kG, (K, N, N), for coefficients c (K,) and s of each feature, (N,)."""
     return eye_like(gram) / prior_variance + coefficients[:, None, None] * gram
 
 
@@ -83,7 +83,7 @@ def posterior_mean(precision: Tensor, coefficients: Tensor, cross: Tensor) -> Te
 
 
 def correlated_posterior_mean(
-    gram: Tensor, cross: Tensor, noise_precision: Tensor, prior_variance: float
+    gram: Tensor, cross: Tensor, noise_precision: Tensor, prior_variance: Tensor
 ) -> Tensor:
     """W̄ with Σ⁻¹(C − W̄G) = W̄/s, (K, N), output by output in the eigenbasis of Σ⁻¹."""
     values, vectors = torch.linalg.eigh(noise_precision)
@@ -92,7 +92,7 @@ def correlated_posterior_mean(
 
 
 def cross_of_posterior(
-    mean: Tensor, gram: Tensor, row_covariance: Tensor | None, prior_variance: float
+    mean: Tensor, gram: Tensor, row_covariance: Tensor | None, prior_variance: Tensor
 ) -> Tensor:
     """The C that leads to W̄ given G: ΣW̄/s + W̄G, with I for Σ if that is None, (K, N)."""
     shrunk = mean if row_covariance is None else row_covariance @ mean

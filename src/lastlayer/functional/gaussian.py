@@ -1,11 +1,14 @@
 """Gaussian last layers: expected log-likelihood, divergence, prior of the noise."""
 
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
 from .numerics import LOG_2PI, at_least_float32
+
+MIN_PRIOR_VARIANCE = 1e-10  # where data say nothing of the weights, the best s is zero
 
 
 def expected_gaussian_log_density(squares: Tensor, log_precision_scale: Tensor) -> Tensor:
@@ -48,6 +51,45 @@ def gaussian_kl(
     constant = 0.5 * num_weights * (math.log(prior_variance) - 1)
     total = torch.sub(squared_mean + trace, logdet, alpha=prior_variance)
     return torch.add(constant, total, alpha=0.5 / prior_variance)
+
+
+def grouped_gaussian_kl(
+    squares: Sequence[Tensor],
+    logdet: Tensor,
+    num_weights: Sequence[int],
+    prior_variances: Sequence[Tensor | float],
+) -> Tensor:
+    r"""Divergence of the Gaussian posterior from a prior with a variance for each group of weights.
+
+    $$KL = \tfrac12\Big(\sum_g q_g/s_g + n_g\log s_g - n_g\Big) - \tfrac12\sum_k\log|S_k|$$
+
+    Args:
+        squares: q_g, the expected sum of squares of a group's weights, () each.
+        logdet: log|S_k| summed over outputs, ().
+        num_weights: n_g.
+        prior_variances: s_g.
+
+    Returns:
+        The divergence of all groups together, ().
+    """
+    total = -logdet
+    for square, count, variance in zip(squares, num_weights, prior_variances, strict=True):
+        log = variance.log() if isinstance(variance, Tensor) else math.log(variance)
+        total = total + (square / variance + count * (log - 1))
+    return 0.5 * total
+
+
+def best_prior_variance(squares: Tensor, num_weights: int) -> Tensor:
+    r"""The prior variance at which the divergence is least: $s = q/n$, not below a tiny number.
+
+    Args:
+        squares: q = Σ_k ‖w̄_k‖² + tr S_k, the expected sum of squares of the weights, ().
+        num_weights: n.
+
+    Returns:
+        The variance, ().
+    """
+    return (squares / num_weights).clamp_min(MIN_PRIOR_VARIANCE)
 
 
 def inverse_wishart_exponent(dof: float, dimension: int) -> float:

@@ -12,9 +12,11 @@ from torch import Tensor
 
 from .._checks import check_forgetting
 from .._sharding import load_whole, whole
+from ..functional import at_least_float32
 from ..functional.conjugate import inverse_wishart_mode
 from ..noise import Noise
 from ._base import Head
+from ._newness import digest_of_state, number
 
 CHUNK = 2**24  # features converted to double precision at a time
 
@@ -30,15 +32,25 @@ class ConjugateHead(Head):
 
     Attributes:
         projected: a buffer, whether an exact fit was more than the family can hold, ().
+        fitted_variance: a buffer, of a head that learns its prior's variance: s of the last exact
+            fit, (1,), or (2,) with that of the bias. Updates keep it.
+        fitted_digest: a buffer, of mean and S_k with which that s belongs, ().
     """
 
     noise: Noise
     projected: Tensor
+    fitted_variance: Tensor
+    fitted_digest: Tensor
     by_residuals: ClassVar[bool] = False  # whether statistics are of errors of a reference
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self.register_buffer("projected", torch.zeros_like(self.initial_digest, dtype=torch.bool))
+        if self.learns_prior:
+            like = at_least_float32(self.mean.detach())
+            unknown = torch.ones(len(self._prior_variances), dtype=like.dtype, device=like.device)
+            self.register_buffer("fitted_variance", unknown)
+            self.register_buffer("fitted_digest", torch.zeros_like(self.initial_digest))
 
     def reset_parameters(self) -> None:
         """Initialise; no fit was made."""
@@ -58,7 +70,9 @@ class ConjugateHead(Head):
         """Set the posterior given all the data, in closed form; see the class for the formula.
 
         S_k is projected on the family of the covariance, if that cannot hold it. With
-        `kl_weight` λ every example counts 1/λ times, as in training.
+        `kl_weight` λ every example counts 1/λ times, as in training. With
+        `Prior(variance="evidence")` s is alternated with the posterior too, until neither
+        changes: where the family holds the posterior, that is type-II maximum likelihood.
 
         Args:
             features: of all the data, (*batch, num_features).
@@ -66,23 +80,25 @@ class ConjugateHead(Head):
             weight: as in `forward`.
             estimate_noise: also find Σ, by alternating its optimum with the posterior's, ending
                 on a posterior; otherwise Σ stays as it is.
-            max_iterations: of that alternation; it stops when Σ settles.
+            max_iterations: of that alternation; it stops when Σ and s settle.
         """
         self._check_assignable()
         data = self._gather(features, target, weight)
         fit = self._in_double()
+        fit._settle_variance()
         fit._set_posterior(*fit._information(data))
         if estimate_noise and self.by_residuals:  # which large targets do not drown
             data = self._gather(features, target, weight, fit.mean.clone())
-        for _ in range(max_iterations if estimate_noise else 0):
-            before = fit.noise.covariance()
-            prior = fit.prior
-            scatter, counts = fit._optimal_scatter(data)
-            fit.noise.assign(
-                inverse_wishart_mode(scatter, counts, prior.noise_dof, prior.noise_scale)
-            )
+        for _ in range(max_iterations if estimate_noise or fit.learns_prior else 0):
+            before, prior = fit.noise.covariance(), fit.prior
+            if estimate_noise:
+                scatter, counts = fit._optimal_scatter(data)
+                fit.noise.assign(
+                    inverse_wishart_mode(scatter, counts, prior.noise_dof, prior.noise_scale)
+                )
+            settled = fit._improve_variance()
             fit._set_posterior(*fit._information(data))
-            if torch.allclose(fit.noise.covariance(), before, rtol=1e-8, atol=1e-14):
+            if settled and torch.allclose(fit.noise.covariance(), before, rtol=1e-8, atol=1e-14):
                 break
         fit._count(data, forgetting=0.0)
         fit.projected.fill_(self._loses(data))
@@ -99,7 +115,8 @@ class ConjugateHead(Head):
     ) -> None:
         """Condition the posterior on new data: the same as fitting on old and new together.
 
-        A new head is updated from its prior, any other from the posterior it has.
+        A new head is updated from its prior, any other from the posterior it has. The noise stays
+        as it is, and so does a prior variance that is learned.
 
         Args:
             features: of the new data, (*batch, num_features); one example is (num_features,).
@@ -117,7 +134,14 @@ class ConjugateHead(Head):
                 "weights per output give every output its own posterior, which one shared S "
                 "cannot carry on; use covariance='dense'"
             )
+        if self.learns_prior and self.fresh:
+            raise ValueError(
+                "the prior's variance is learned, and nothing was learned yet: call fit_exact, or "
+                "train the head, before update; or give the prior a variance"
+            )
         fit = self._in_double()
+        if not self._settled:
+            fit._settle_variance()
         pairs = zip(fit._present(), fit._information(data), strict=True)
         fit._set_posterior(*(forgetting * old + new for old, new in pairs))
         fit._count(data, forgetting)
@@ -189,6 +213,36 @@ class ConjugateHead(Head):
     def _count(self, data: Any, forgetting: float) -> None:
         """Count what is counted, after discounting what was; nothing, unless overridden."""
 
+    # -------------------------------------------------------------------- the prior's variance
+
+    @property
+    def _settled(self) -> bool:
+        """Whether `fitted_variance` belongs with mean and S_k, which training may have changed."""
+        if not self.learns_prior:
+            return True
+        return digest_of_state(self.state_dict()) == number(self.fitted_digest)
+
+    def _settle_variance(self) -> None:
+        """Let `fitted_variance` be the best for the present mean and S_k."""
+        if self.learns_prior:
+            self.fitted_variance.copy_(self._stacked(self._best(self._spread())))
+
+    def _improve_variance(self) -> bool:
+        """One step of the alternation for s; whether it was too small to matter."""
+        if not self.learns_prior:
+            return True
+        present = self._by_feature(self.fitted_variance)
+        improved = self.anticipated_variance(present)
+        settled = torch.allclose(improved, present, rtol=1e-10, atol=0)
+        self.fitted_variance.copy_(improved[[0, -1]][: len(self.fitted_variance)])
+        return settled
+
+    def _prior_by_feature(self) -> Tensor:
+        """s of each feature, (width,), that of the last exact fit if it is learned."""
+        if self.learns_prior:
+            return self._by_feature(self.fitted_variance)
+        return self.prior_variance
+
     def _in_double(self: AnyConjugateHead) -> AnyConjugateHead:
         return whole(self).double()
 
@@ -196,6 +250,8 @@ class ConjugateHead(Head):
         """Become a fitted copy, which is no longer new."""
         fit.initial_digest.zero_()
         load_whole(self, fit.state_dict())
+        if self.learns_prior:
+            self.fitted_digest.fill_(digest_of_state(self.state_dict()) or 0)
 
     def _expect(self, state: Any, prefix: str) -> None:
         super()._expect(state, prefix)

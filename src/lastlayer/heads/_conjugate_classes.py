@@ -61,10 +61,10 @@ class ConjugateClasses(ConjugateHead):
         if self.fresh:  # neither trained nor fitted: as initialised, which is not the prior
             return torch.zeros_like(precision), torch.zeros_like(precision)
         shift = precision * self.noise.to_basis(self._deviation())
-        return precision - 1 / self.prior.variance, shift
+        return precision - 1 / self._prior_by_feature(), shift
 
     def _set_posterior(self, information: Tensor, shift: Tensor) -> None:
-        precision = 1 / self.prior.variance + information
+        precision = 1 / self._prior_by_feature() + information
         self.covariance.project_diagonal(precision)
         mean = self.noise.from_basis(shift / precision)
         self.mean.copy_(mean if self.prior_mean is None else self.prior_mean + mean)
@@ -94,7 +94,8 @@ class ConjugateClasses(ConjugateHead):
         """Within classes and what the posterior adds, (N, N); the number of examples, ()."""
         scatter = conjugate.class_scatter(data, self.mean)
         if self.whitened:  # through the prior of the means, whose covariance has Σ, as S_k has
-            weight, deviation = self.prior.kl_weight / self.prior.variance, self._deviation()
-            return scatter + weight * deviation.mT @ deviation, data.counts.sum()
+            weight = self.prior.kl_weight / self._prior_by_feature()
+            deviation = self._deviation()
+            return scatter + (weight * deviation).mT @ deviation, data.counts.sum()
         spread = (data.counts[:, None] * self.covariance.diagonal()).sum(0)
         return scatter + spread.diag_embed(), data.counts.sum()

@@ -83,7 +83,7 @@ class ConjugateRegression(ConjugateHead):
     def _set_posterior(self, gram: Tensor, cross: Tensor) -> None:
         """Set mean and covariance from G = ΦᵀΦ, (K or 1, N, N), and C = (Y − ΦMᵀ)ᵀΦ, (K, N)."""
         gram, cross = gram / self.prior.kl_weight, cross / self.prior.kl_weight
-        coefficients, variance = self._coefficients(), self.prior.variance
+        coefficients, variance = self._coefficients(), self._prior_by_feature()
         precision = conjugate.posterior_precision(gram, coefficients, variance)
         self.covariance.project(precision)
         if self.conjugate or self.diagonal_noise:
@@ -102,16 +102,18 @@ class ConjugateRegression(ConjugateHead):
         precision = self.covariance.precision()
         if self.fresh:  # neither trained nor fitted: as initialised, which is not the prior
             return torch.zeros_like(precision), torch.zeros_like(self.mean)
-        gram = (precision - conjugate.eye_like(precision) / self.prior.variance) / coefficients
+        variance = self._prior_by_feature()
+        gram = (precision - conjugate.eye_like(precision) / variance) / coefficients
         rows = None if self.conjugate else self.noise.covariance()
-        cross = conjugate.cross_of_posterior(self._deviation(), gram, rows, self.prior.variance)
+        cross = conjugate.cross_of_posterior(self._deviation(), gram, rows, variance)
         return self.prior.kl_weight * gram, self.prior.kl_weight * cross
 
     def _optimal_scatter(self, data: RegressionStatistics) -> tuple[Tensor, Tensor]:
         """Of the residuals and what the posterior adds, (K, K); the number of examples, (K,)."""
         scatter = conjugate.residual_scatter(data, self.mean)
         if self.conjugate:  # through the prior of W, whose covariance has Σ
-            weight, deviation = self.prior.kl_weight / self.prior.variance, self._deviation()
+            weight = self.prior.kl_weight / self._prior_by_feature()
+            deviation = self._deviation()
             return scatter + weight * deviation @ deviation.mT, data.counts
         quadratics = (self.covariance.dense() * data.gram).sum((-2, -1))  # Σ_t φᵀS_kφ
         return scatter + quadratics.diag_embed(), data.counts

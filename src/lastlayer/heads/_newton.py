@@ -25,7 +25,10 @@ CHUNK = 2**24  # numbers of one intermediate tensor
 
 
 class Pass(NamedTuple):
-    """Loss, gradient and curvature at the present parameters, in double precision."""
+    """Loss, and what the data say of its optimum, at the present parameters, in double precision.
+
+    The prior is added when its variance is known; see `_with_prior`.
+    """
 
     loss: float  # −ELBO/T
     gradient: Tensor  # of T · loss, by the mean, (K, N)
@@ -86,12 +89,17 @@ def newton(
     report(here.loss)
     pairs: list[tuple[Tensor, Tensor]] = []
     precision = None if fixed else _precision(head)  # whose projection S is
+    variance = head.prior_variance.double()
     while len(losses) < max_passes:
-        step, new = _direction(here, pairs), here
-        before, length = copy.deepcopy(head.state_dict()), 1.0
+        before, length, new = copy.deepcopy(head.state_dict()), 1.0, here
+        best = head.prior_variance.double()
+        # beyond the best s for mean and S_k as they are, to where all three go
+        variance = head.anticipated_variance(variance) if head.learns_prior else best
         while len(losses) < max_passes and length > 1e-6:
-            slope = float((here.gradient * step).sum()) / head.num_data
-            moved = _move(head, here, step, precision, length)
+            target = _with_prior(head, here, variance)
+            step = _direction(target, pairs, head.prior.kl_weight / variance)
+            slope = float((target.gradient * step).sum()) / head.num_data
+            moved = _move(head, target, step, precision, length)
             there = evaluate(head, data, kind, fixed)
             accepted = there.loss <= here.loss + 1e-4 * length * slope
             losses.append(there.loss if accepted else here.loss)
@@ -100,9 +108,8 @@ def newton(
                 new, precision = there, moved
                 break
             head.load_state_dict(before)
-            if pairs:  # which are out of date, as the covariance has moved
-                pairs = []
-                step = _direction(here, pairs)
+            if pairs or not torch.equal(variance, best):
+                pairs, variance = [], best  # pairs are out of date, as the covariance has moved
             else:
                 length /= 2
         if here.loss - new.loss < tolerance:
@@ -148,21 +155,28 @@ def evaluate(head: DiscriminativeClassification, data: Examples, kind: str, fixe
         bend = slope * (1 - probs) * quadratic.square()
         slopes += torch.stack([slope.sum(0), (slope * quadratic).sum(0), bend.sum(0)])
     scale = head.num_data / len(data.target)
-    prior, tempering = head.prior, head.prior.kl_weight
-    ridge = 1 / prior.variance
-    precision = precision * (scale / tempering)
-    precision = precision + (ridge * eye_like(precision) if precision.ndim == 3 else ridge)
     if outer is not None:
         curvature = (torch.block_diag(*curvature) - outer).unsqueeze(0)
     # the secant of the fixed-point map along S_k: how much Λ* answers to a change of S_k
     confidence = 1 / (1 + 0.5 * slopes[2] / slopes[1].clamp_min(1e-30))
     return Pass(
         float(total) / len(data.target) + _regularizer(head),
-        scale * gradient + tempering * ridge * head._deviation().double(),
-        scale * curvature + tempering * ridge * eye_like(curvature),
-        precision,
+        scale * gradient,
+        scale * curvature,
+        precision * (scale / head.prior.kl_weight),
         confidence.amin(0, keepdim=True) if covariance.shared else confidence,
         scale * slopes[0],
+    )
+
+
+def _with_prior(head: DiscriminativeClassification, here: Pass, variance: Tensor) -> Pass:
+    """What data and prior say together, given the prior's variances (N,)."""
+    ridge, precision = variance.reciprocal(), here.precision
+    pull = head.prior.kl_weight * ridge
+    return here._replace(
+        gradient=here.gradient + pull * head._deviation().double(),
+        curvature=here.curvature + pull.repeat(here.curvature.shape[-1] // len(pull)).diag_embed(),
+        precision=precision + (ridge.diag_embed() if precision.ndim == 3 else ridge),
     )
 
 
@@ -200,9 +214,13 @@ def _regularizer(head: DiscriminativeClassification) -> float:
     return value / head.num_data
 
 
-def _direction(here: Pass, pairs: list[tuple[Tensor, Tensor]]) -> Tensor:
-    """The Newton step of the mean, (K, N), corrected by the last steps (L-BFGS)."""
+def _direction(here: Pass, pairs: list[tuple[Tensor, Tensor]], pull: Tensor) -> Tensor:
+    """The Newton step of the mean, (K, N), corrected by the last steps (L-BFGS).
+
+    Pairs are of steps and changes of the gradient without the prior, whose pull is added.
+    """
     vector, shares = here.gradient, []
+    pairs = [(step, change + pull * step) for step, change in pairs]
     pairs = [(step, change) for step, change in pairs if _bends(step, change)]
     for step, change in reversed(pairs):
         shares.append((step * vector).sum() / (step * change).sum())

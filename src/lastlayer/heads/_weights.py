@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Literal
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.parametrize import is_parametrized
 
 from .._checks import check_count
 from ..covariances import CovarianceLike, make_covariance
-from ..functional import gaussian_kl, squared_sum
+from ..functional import (
+    at_least_float32,
+    best_prior_variance,
+    gaussian_kl,
+    grouped_gaussian_kl,
+    squared_sum,
+)
 from ..priors import Prior
 from ._newness import digest_of_state, number, posterior_names
 
@@ -43,7 +51,7 @@ class GaussianWeights(nn.Module):
         super().__init__()
         check_count("num_features", num_features)
         self.num_features, self.num_outputs, self.bias = num_features, num_outputs, bias
-        self.prior = Prior() if prior is None else prior
+        self.prior = self.default_prior(num_features) if prior is None else prior
         if not isinstance(self.prior, Prior):
             raise TypeError(f"prior must be a lastlayer.Prior, got {type(prior).__name__}")
         factory: dict[str, Any] = {"device": device, "dtype": dtype}
@@ -52,6 +60,11 @@ class GaussianWeights(nn.Module):
         self.register_buffer("prior_mean", None)
         never = torch.zeros((), dtype=torch.int64, device=device)
         self.register_buffer("initial_digest", never)
+
+    @classmethod
+    def default_prior(cls, num_features: int) -> Prior:
+        """The prior of a head that is given none."""
+        return Prior()
 
     @property
     def width(self) -> int:
@@ -73,10 +86,105 @@ class GaussianWeights(nn.Module):
         """W̄ less the mean of its prior, (K, width)."""
         return self.mean if self.prior_mean is None else self.mean - self.prior_mean
 
+    def _prior_deviation(self) -> Tensor:
+        """W̄ less the mean of its prior, in the units of its prior variance, (K, width)."""
+        return self._deviation()
+
     def _divergence(self, deviation: Tensor, trace: Tensor, logdet: Tensor) -> Tensor:
-        """Divergence of q from its prior, from sums over outputs, ()."""
-        weights = self.num_outputs * self.width
-        return gaussian_kl(squared_sum(deviation), trace, logdet, weights, self.prior.variance)
+        """Divergence of q from its prior, from deviations (K, width) and sums over outputs, ()."""
+        variances = self._prior_variances
+        if len(variances) == 1 and not isinstance(variances[0], str):
+            weights = self.num_outputs * self.width
+            return gaussian_kl(squared_sum(deviation), trace, logdet, weights, variances[0])
+        squares = self._squares(deviation, trace)
+        return grouped_gaussian_kl(squares, logdet, self._num_weights, self._best(squares))
+
+    # ---------------------------------------------------------------- the prior's variance
+
+    @property
+    def prior_variance(self) -> Tensor:
+        """s, the prior variance of the weights of each feature, (width,); the bias comes last.
+
+        With `Prior(variance="evidence")` it is where the ELBO is highest, given mean and S_k.
+        """
+        with torch.no_grad():
+            return self._by_feature(self._stacked(self._best(self._spread())))
+
+    @property
+    def _prior_variances(self) -> tuple[float | Literal["evidence"], ...]:
+        """What the prior says of the groups of weights that have a variance of their own."""
+        return self.prior.variances(bias=self.bias)
+
+    @property
+    def learns_prior(self) -> bool:
+        """Whether a variance of the prior is learned."""
+        return "evidence" in self._prior_variances
+
+    @property
+    def _num_weights(self) -> tuple[int, ...]:
+        """How many weights each group has."""
+        if len(self._prior_variances) == 1:
+            return (self.num_outputs * self.width,)
+        return self.num_outputs * self.num_features, self.num_outputs
+
+    def _squares(self, deviation: Tensor, trace: Tensor) -> tuple[Tensor, ...]:
+        """The expected sum of squares of each group's weights about their prior mean, () each."""
+        if len(self._prior_variances) == 1:
+            return (squared_sum(deviation) + trace,)
+        last = F.pad(self.mean.new_zeros(1, self.num_features), (0, 1), value=1.0)
+        own = at_least_float32(self.covariance.quadratic(last)).sum()  # tr of the bias's own S_k
+        return (
+            squared_sum(deviation[..., :-1]) + (trace - own),
+            squared_sum(deviation[..., -1]) + own,
+        )
+
+    def _spread(self) -> tuple[Tensor, ...]:
+        """`_squares` at the present mean and S_k."""
+        trace = at_least_float32(self.covariance.trace()).sum()
+        return self._squares(self._prior_deviation(), trace)
+
+    def _best(self, squares: tuple[Tensor, ...]) -> list[Tensor | float]:
+        """The variance of each group: a number that is given, or the best for the ELBO."""
+        groups = zip(self._prior_variances, squares, self._num_weights, strict=True)
+        return [
+            best_prior_variance(square, count) if isinstance(given, str) else given
+            for given, square, count in groups
+        ]
+
+    @torch.no_grad()
+    def anticipated_variance(self, present: Tensor) -> Tensor:
+        r"""A step for learned variances s, beyond the best for mean and S_k as they are, (width,).
+
+        At the optimum $s = q/n$ with $q = \|\bar W\|^2 + \operatorname{tr}S$. The step solves that
+        with $\operatorname{tr}S/s$ fixed, $s = \|\bar W\|^2/(n - \operatorname{tr}S/s)$ (MacKay),
+        because S follows s: it takes far fewer steps than setting s = q/n.
+
+        Args:
+            present: s from which mean and S_k were found, (width,).
+        """
+        trace = at_least_float32(self.covariance.trace()).sum()
+        kept, spread = self._squares(torch.zeros_like(self.mean), trace), self._spread()
+        best = self._best(spread)
+        for index, given in enumerate(self._prior_variances):
+            if isinstance(given, str):
+                count = self._num_weights[index]
+                learned = count - kept[index] / present[-index]  # weights that data determine
+                step = best_prior_variance((spread[index] - kept[index]) / learned, 1)
+                best[index] = torch.where(learned > 1e-9 * count, step, best[index])
+        return self._by_feature(self._stacked(best)).to(present.dtype)
+
+    def _stacked(self, variances: Sequence[Tensor | float]) -> Tensor:
+        """The variances of groups, (1,) or (2,)."""
+        like = at_least_float32(self.mean.detach())
+        return torch.stack(
+            [torch.as_tensor(v, dtype=like.dtype, device=like.device) for v in variances]
+        )
+
+    def _by_feature(self, variances: Tensor) -> Tensor:
+        """One variance for each feature, (width,), from those of groups."""
+        if len(variances) == 1:
+            return variances.expand(self.width)
+        return torch.cat([variances[:1].expand(self.num_features), variances[1:]])
 
     # ---------------------------------------------------------------------- initial values
 
@@ -94,7 +202,8 @@ class GaussianWeights(nn.Module):
 
     def _initialize_covariance(self, variance: float) -> None:
         """Set S_k to variance · I, or to its prior if that is narrower; the head is new then."""
-        self.covariance.set_isotropic(min(self.prior.variance, variance))
+        given = self.prior.variance
+        self.covariance.set_isotropic(variance if isinstance(given, str) else min(given, variance))
         self._note_initial()
 
     def _note_initial(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any, Literal
 
 import torch
@@ -180,7 +181,9 @@ class GenerativeClassification(ConjugateClasses):
     @property
     def density_prior(self) -> Prior:
         """The prior of the class densities."""
-        return self.prior
+        if not self.learns_prior:
+            return self.prior
+        return replace(self.prior, variance=float(self.prior_variance[0]))
 
     def start_from(self, layer: nn.Linear) -> None:
         """Ignore a linear layer: its weights are no class means."""
@@ -248,6 +251,9 @@ class GenerativeClassification(ConjugateClasses):
         if weight is not None:
             terms = terms * weight
         return terms, kl, self.noise.log_prior(self.prior)
+
+    def _prior_deviation(self) -> Tensor:
+        return self._basis_deviation(self.noise.to_basis(self.mean))
 
     def _basis_deviation(self, mean: Tensor) -> Tensor:
         """The means of classes about their prior, in the basis of the noise as they are."""

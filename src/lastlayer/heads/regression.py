@@ -168,7 +168,8 @@ class Regression(ConjugateRegression):
 
     def _initialize_scale(self, power: Tensor) -> None:
         self.reset_parameters()
-        limit = float("inf") if self.conjugate else self.prior.variance**0.5
+        given = self.prior.variance
+        limit = float("inf") if self.conjugate or isinstance(given, str) else given**0.5
         scale = (0.1 * power.sqrt()).clamp(max=limit).unsqueeze(-1)
         self.mean.copy_(self._prior_mean() + scale * self._deviation())
         self._initialize_covariance((1.0 if self.conjugate else float(power.min())) / self.width)
@@ -225,13 +226,13 @@ class Regression(ConjugateRegression):
         terms = expected_gaussian_log_density(squares, self.noise.log_precision_scale)
         terms = terms if weight is None else terms * weight
         bounds = terms.squeeze(-1) if self.num_outputs == 1 else terms.sum(-1)
-        kl = self._divergence(self._whitened_deviation(), trace, logdet)
+        kl = self._divergence(self._prior_deviation(), trace, logdet)
         return bounds, kl, self.noise.log_prior(self.prior, precision_trace)
 
-    def _whitened_deviation(self) -> Tensor:
+    def _prior_deviation(self) -> Tensor:
         """W̄ about its prior, in units of the row covariance: the identity or, if conjugate, Σ."""
         deviation = self._deviation()
-        return self.noise.whiten(deviation.mT) if self.conjugate else deviation
+        return self.noise.whiten(deviation.mT).mT if self.conjugate else deviation
 
     def extra_repr(self) -> str:
         """Sizes and options, for printing."""

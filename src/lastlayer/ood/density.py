@@ -278,12 +278,12 @@ class FeatureDensity(nn.Module):
             return (prior.noise_scale * identity + scatter) / denominator
 
         pooled = covariance(self.scatter.sum(0, keepdim=True), total)  # Σ, (1, …)
-        mean = map_mean(self.mean, self.counts, pooled[0], prior.variance)
+        mean = map_mean(self.mean, self.counts, pooled[0], prior.fixed_variance)
         scatter = self.scatter + outer(self.mean - mean, self.counts, self.dense)
         self._densities = _Densities(
             (self.counts / total).log(),
             Gaussians.of(mean, covariance(scatter, self.counts)),
-            Gaussians.of(torch.zeros_like(mean[:1]), pooled + prior.variance * identity),
+            Gaussians.of(torch.zeros_like(mean[:1]), pooled + prior.fixed_variance * identity),
         )
         return self._densities
 
