@@ -34,7 +34,8 @@ class Fitted(Method):
     """A model that is trained by gradients; by default with the settings of the paper's VBLL.
 
     Several seeds train as one batched model. The number of epochs is chosen by the NLL of
-    validation data, and the model trained anew for as many on training and validation data.
+    validation data, and the model trained anew for as many on training and validation data; a
+    task without validation data trains for all epochs.
     """
 
     # For estimates of time: of a step, and how much of it all seeds share, in units of one seed's.
@@ -104,10 +105,14 @@ class Fitted(Method):
         self, models: list[nn.Module], tasks: Sequence[Supervised], checkpoint: Path | None
     ) -> list[dict[str, Any]]:
         """Choose the number of epochs, train the models; what to note about each."""
+        train, seeds = [task.train for task in tasks], [task.seed for task in tasks]
+        if all(task.validation is None for task in tasks):
+            histories = self.optimise(models, train, seeds, checkpoint)
+            return [{"epochs": len(h), "loss": h[-1]["loss"]} for h in histories]
         histories = self.optimise(
             models,
-            [task.train for task in tasks],
-            [task.seed for task in tasks],
+            train,
+            seeds,
             checkpoint,
             [task.validation for task in tasks],
             validate_every=self.validate_every,

@@ -17,8 +17,13 @@ class GenerativeVBLL(LastLayer):
 
     label = "G-VBLL"
 
+    covariance: str = "diagonal"
+    noise: str = "diagonal"
+    concentration: float = 1.0
+
     def head(self, task: Supervised, **options: Any) -> ll.Head:
-        """The last layer."""
+        """The last layer, all of whose options are named."""
         num_classes = task.likelihood.num_targets
-        options = {"prior": self.prior, "num_data": task.num_data, **options}
+        named = {name: getattr(self, name) for name in ("covariance", "noise", "concentration")}
+        options = {"prior": self.prior, "num_data": task.num_data, **named, **options}
         return ll.GenerativeClassification(task.num_features, num_classes, **options)

@@ -9,22 +9,18 @@ from torch import nn
 import lastlayer as ll
 
 from ..harness.task import Supervised
-from .fitted import Fitted
+from .deterministic import Deterministic
 from .plain import PlainNetwork
 
 
 @dataclass(frozen=True, kw_only=True)
-class MAP(Fitted):
+class MAP(Deterministic):
     """A network trained as usual, then a Bayesian last layer; weight decay is the prior."""
 
     label = "MAP"
 
     patience: int | None = 500  # not in the paper; saves time
     scale_targets: bool = True  # not in the paper, whose figures are from elsewhere
-
-    def make(self, task: Supervised) -> PlainNetwork:
-        """The network with a linear last layer."""
-        return PlainNetwork.of(task)
 
     def finish(self, model: nn.Module, task: Supervised) -> ll.Network:
         """The last layer made Bayesian, given training and validation data."""

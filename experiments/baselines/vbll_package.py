@@ -13,6 +13,7 @@ from torch import Tensor, nn
 import lastlayer as ll
 
 from ..harness.task import Supervised
+from .fitted import Fitted
 from .vbll import LastLayer
 
 
@@ -30,15 +31,68 @@ class VBLLPackage(LastLayer):
     initialize: bool = False
 
     def __post_init__(self) -> None:
-        if importlib.util.find_spec("vbll") is None:
-            raise ImportError(
-                "vbll-package needs the vbll package: pip install -e '.[authors]'; or choose "
-                "other methods"
-            )
+        _check_installed()
 
     def make(self, task: Supervised) -> nn.Module:
         """The network with the package's head."""
         return PackageNetwork(task.backbone(), task.num_features, self.prior, task.num_data)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DiscriminativePackage(Fitted):
+    """D-VBLL with the discriminative last layer of the paper authors' own package.
+
+    All its options are the package's defaults, the prior and its scaling by the width included.
+    Initial values and weight decay are as in `VBLLPackage`.
+    """
+
+    label = "`vbll`"
+    relative_cost = 5.0
+
+    initialize: bool = False
+    prior_scale: float = 1.0  # the package multiplies it by 2 / width
+
+    def __post_init__(self) -> None:
+        _check_installed()
+
+    def make(self, task: Supervised) -> nn.Module:
+        """The network with the package's head."""
+        import vbll
+
+        num_data, num_classes = task.num_data, task.likelihood.num_targets
+        head = vbll.DiscClassification(
+            task.num_features, num_classes, 1 / num_data, prior_scale=self.prior_scale
+        )
+        return PackageClassifier(task.backbone(), head)
+
+
+class PackageClassifier(nn.Module):
+    """The two calls of this package with a classification head of the other.
+
+    Args:
+        backbone: from inputs to features, (*batch, num_features).
+        head: of the other package.
+    """
+
+    def __init__(self, backbone: nn.Module, head: nn.Module) -> None:
+        super().__init__()
+        self.backbone, self.head = backbone, head
+
+    def forward(self, inputs: Tensor, target: Tensor | None = None) -> Tensor | ll.Predictive:
+        """The predictive, a mean over twenty samples of the package; with a target the loss."""
+        with _unchecked():
+            found = self.head(self.backbone(inputs))
+            if target is not None:
+                return found.train_loss_fn(target)
+        return ll.SoftmaxPredictive(found.predictive.probs.log())
+
+
+def _check_installed() -> None:
+    if importlib.util.find_spec("vbll") is None:
+        raise ImportError(
+            "this method needs the vbll package: pip install -e '.[authors]'; or choose other "
+            "methods"
+        )
 
 
 class PackageNetwork(nn.Module):

@@ -36,6 +36,7 @@ class Experiment:
         num_data: from column to the number of examples, for estimates of time.
         packages: whose versions records hold.
         threads: of a job.
+        option: of the command line, that names columns.
     """
 
     name: str
@@ -45,6 +46,7 @@ class Experiment:
     num_data: Callable[[str], int]
     packages: tuple[str, ...] = ()
     threads: int = 1  # a process for each core
+    option: str = "datasets"
 
     @property
     def identity(self) -> tuple[str, ...]:

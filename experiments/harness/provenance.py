@@ -100,7 +100,7 @@ def missing(runs: Runs, experiment: Experiment) -> str:
         lines.append(f"{runs.methods[method].label}: {', '.join(parts)}")
     start = f"python -m experiments {experiment.name}"
     commands = [
-        f"{start} --datasets {','.join(columns)} --methods {','.join(methods)}"
+        f"{start} --{experiment.option} {','.join(columns)} --methods {','.join(methods)}"
         for columns, methods in groups.items()
     ]
     return bullets(lines) + "\n\n```\n" + "\n".join(commands) + "\n```"

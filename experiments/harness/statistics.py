@@ -154,6 +154,12 @@ def estimate(values: Sequence[float] | np.ndarray) -> Estimate:
     return Estimate(mean, float(np.std(values, ddof=1)) / math.sqrt(len(values)))
 
 
+def change(before: Mapping[int, float], after: Mapping[int, float]) -> Estimate | None:
+    """Mean difference over the seeds that both have, whose data are the same; None without any."""
+    shared = sorted(set(before) & set(after))
+    return estimate([after[seed] - before[seed] for seed in shared]) if shared else None
+
+
 def marked(
     cells: Mapping[str, Estimate],
     single_pass: Collection[str],

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 
-from .statistics import Estimate, estimate
+from .statistics import Estimate, change
 
 BLANK = "–"  # nothing there
 NARROW = "\u00a0"  # a space at which a cell does not break
@@ -37,19 +37,18 @@ def signed(value: float, digits: int = 1) -> str:
     return text[1:] if math.isnan(value) or not text.strip("+−0.") else text
 
 
-def show_change(before: Mapping[int, float], after: Mapping[int, float]) -> str:
+def show_change(before: Mapping[int, float], after: Mapping[int, float], digits: int = 2) -> str:
     """Mean difference over the seeds that both have, whose data are the same.
 
     With its standard error, and bold beyond two of them.
     """
-    shared = sorted(set(before) & set(after))
-    if not shared:
+    found = change(before, after)
+    if found is None:
         return BLANK
-    change = estimate([after[seed] - before[seed] for seed in shared])
-    text = signed(change.mean, 2)
-    if math.isfinite(change.stderr):
-        text += show(Estimate(0.0, change.stderr))[len("0.00") :]
-    return f"**{text}**" if abs(change.mean) > 2 * change.stderr else text
+    text = signed(found.mean, digits)
+    if math.isfinite(found.stderr):
+        text += show(Estimate(0.0, found.stderr), digits)[len(f"{0.0:.{digits}f}") :]
+    return f"**{text}**" if abs(found.mean) > 2 * found.stderr else text
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]], num_names: int = 1) -> str:

@@ -31,7 +31,10 @@ class Task(ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class Supervised(Task):
-    """Inputs with targets: (inputs, target) as tensors, or anything else that `fit` takes."""
+    """Inputs with targets: (inputs, target) as tensors, or anything else that `fit` takes.
+
+    Validation data may be None: then nothing is chosen by them.
+    """
 
     train: Any
     validation: Any
@@ -59,6 +62,8 @@ class Supervised(Task):
     @property
     def development(self) -> Any:
         """Training and validation data together."""
+        if self.validation is None:
+            return self.train
         if isinstance(self.train, tuple):
             parts = zip(self.train, self.validation, strict=True)
             return tuple(torch.cat(pair) for pair in parts)

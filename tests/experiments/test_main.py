@@ -30,7 +30,7 @@ def _wide(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_bare_command_lists_experiments_and_commands_with_a_line_each() -> None:
     shown = lines()
     assert "VBLL and every baseline" in shown["uci"]
-    for name in ("toy", "regularizers", "hyperparameters", "report", "methods", "download"):
+    for name in ("text", "toy", "regularizers", "hyperparameters", "report", "methods", "download"):
         assert len(shown[name].split()) > 3
 
 
@@ -48,6 +48,8 @@ def test_report_writes_a_page_for_each_experiment_with_records_and_an_index(tmp_
         shutil.copy(RECORDED / name / f"{name}.json", tmp_path / name)
     (tmp_path / "uci").mkdir()
     shutil.copy(RECORDED / "uci" / "boston-vbll.jsonl", tmp_path / "uci")
+    (tmp_path / "text").mkdir()
+    shutil.copy(RECORDED / "text" / "minilm-mlp.jsonl", tmp_path / "text")
     written = lines("report", "--results", str(tmp_path))
     assert written
     index = (tmp_path / "README.md").read_text()
