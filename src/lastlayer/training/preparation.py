@@ -44,6 +44,12 @@ def initial_state(model: nn.Module, processes: Processes) -> dict[str, Any]:
     }
 
 
+def set_num_data(model: nn.Module, initial: dict[str, Any], growth: float = 1) -> None:
+    """Set the number of training examples to a multiple of what it was before training."""
+    for module, size in zip(counting(model), initial["num_data"], strict=True):
+        module.num_data = growth * size
+
+
 @torch.no_grad()
 def prepare(
     model: nn.Module,

@@ -20,10 +20,10 @@ from .options import Options
 from .preparation import (
     check_training_data,
     check_validation_data,
-    counting,
     initial_state,
     joined,
     prepare,
+    set_num_data,
 )
 from .processes import Processes
 
@@ -76,9 +76,8 @@ def run(
     def make_engine(phase: int, initial: list[Any], start: bool) -> Engine:
         data = everything if phase == 1 else train
         for at, model in enumerate(models):
-            for module, size in zip(counting(model), initial[at]["num_data"], strict=True):
-                growth = num_examples(data[at]) / num_examples(train[at]) if phase == 1 else 1
-                module.num_data = growth * size
+            growth = num_examples(data[at]) / num_examples(train[at]) if phase == 1 else 1
+            set_num_data(model, initial[at], growth)
             if start:
                 prepare(model, initial[at], data[at], options, seeds[at], processes)
         if not together:
@@ -94,6 +93,10 @@ def run(
             loop.run(identity(models, train, validation, options, seeds) if saved else {})
     except FloatingPointError:
         load_whole(models[0], loop.final_state(0))
+        raise
+    except BaseException:  # so that another call resumes the same run
+        for at, model in enumerate(models):
+            set_num_data(model, initial[at])
         raise
     finally:
         for module, training in modes:
