@@ -144,6 +144,14 @@ def test_a_prior_mean_or_its_absence_is_part_of_the_state(assign: bool) -> None:
 # --------------------------------------------------------------------------------- projection
 
 
+def test_a_load_that_fails_leaves_no_prior_mean_of_arbitrary_values() -> None:
+    head, other = regression(), ll.Regression(N, K + 1, num_data=T)
+    other.prior_mean = torch.ones_like(other.mean)
+    with torch.no_grad(), pytest.raises(RuntimeError, match="size mismatch"):
+        head.load_state_dict(other.state_dict())
+    assert head.prior_mean is None or not head.prior_mean.any()
+
+
 def test_whether_a_fit_was_projected_is_part_of_the_state(generator: torch.Generator) -> None:
     features, target = data(generator)
     weight = torch.rand(T, K, generator=generator)

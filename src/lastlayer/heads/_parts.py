@@ -41,7 +41,8 @@ def recorded(module: nn.Module) -> Iterator[dict[str, Tensor]]:
     """Let every loss that heads (and networks) inside a module compute leave its parts.
 
     Parts are scalars of the graph, not detached, and are summed by name if several heads are
-    called. Nothing is computed twice, and nothing is computed when nothing is recorded.
+    called. Nothing is computed twice, and nothing is computed when nothing is recorded. One module
+    is to be recorded by one thread at a time.
 
     Args:
         module: a head, a network, or anything that has some inside: wrapped or compiled too.

@@ -261,8 +261,8 @@ class GaussianWeights(nn.Module):
             self._buffers["prior_mean"] = None
         elif self.prior_mean is None:
             mean = self.mean
-            empty = torch.empty(mean.shape, dtype=mean.dtype, device=mean.device)
-            self._buffers["prior_mean"] = empty
+            zero = torch.zeros(mean.shape, dtype=mean.dtype, device=mean.device)  # as None is
+            self._buffers["prior_mean"] = zero
         state.setdefault(prefix + "initial_digest", torch.zeros((), dtype=torch.int64))
 
     def _carry_newness(self, state: Any, prefix: str) -> None:
