@@ -466,6 +466,22 @@ def test_single_precision_stays_single_and_half_precision_is_solved(
         assert (probs - expected).abs().max() < error
 
 
+@pytest.mark.parametrize("row_covariance", ["identity", "noise"])
+def test_regression_finds_the_noise_wherever_the_scale_of_the_weights_is_meant(
+    row_covariance: str, generator: torch.Generator
+) -> None:
+    layer, noise = nn.Linear(6, 1), 0.01  # weights of order one, many times the noise
+    with torch.no_grad():
+        layer.weight.copy_(torch.randn(1, 6, generator=generator))
+    inputs = torch.randn(400, 6, generator=generator)
+    target = layer(inputs).detach() + noise * torch.randn(400, 1, generator=generator)
+    network = ll.posttrain(layer, (inputs, target), "regression", row_covariance=row_covariance)
+    stddev = network(inputs).noise_variance.sqrt()
+    standard_error = noise / (2 * 400) ** 0.5
+    assert (stddev - noise).abs().max() < 4 * standard_error
+    torch.testing.assert_close(network.head.mean[:, :-1], layer.weight, rtol=0, atol=4 * noise / 20)
+
+
 @pytest.mark.parametrize(("scale", "offset"), [(1e-3, 0.0), (1.0, 500.0), (1e3, 0.0)])
 def test_regression_does_not_depend_on_the_units_of_the_targets(
     scale: float, offset: float, generator: torch.Generator

@@ -51,8 +51,11 @@ def weights_of(layer: nn.Linear, head: Any) -> Tensor:
 
 
 @torch.no_grad()
-def prior_in_units(layer: nn.Linear, cached: Cached) -> Prior:
-    """A prior in the units of the targets: as wide as the trained weights and their residuals."""
+def prior_in_units(layer: nn.Linear, cached: Cached, *, conjugate: bool = False) -> Prior:
+    """A prior in the units of the targets: as wide as the trained weights and their residuals.
+
+    If conjugate, the variance of a weight is that of the prior times the noise.
+    """
     features, target, weights = cached
     squares = count = 0.0
     for start in range(0, len(features), ROWS):
@@ -64,5 +67,6 @@ def prior_in_units(layer: nn.Linear, cached: Cached) -> Prior:
             weight = (weights[rows] != 0).double().reshape(len(error), -1).expand_as(error)
         squares += float(error.square().where(weight != 0, 0.0).sum())
         count += float(weight.sum())
-    variance = float(layer.weight.double().square().mean())
-    return Prior(variance=max(variance, 1e-12), noise_scale=max(squares / max(count, 1), 1e-12))
+    noise_scale = max(squares / max(count, 1), 1e-12)
+    variance = float(layer.weight.double().square().mean()) / (noise_scale if conjugate else 1)
+    return Prior(variance=max(variance, 1e-12), noise_scale=noise_scale)

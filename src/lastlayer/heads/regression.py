@@ -101,13 +101,14 @@ class Regression(ConjugateRegression):
         """A head to replace a trained linear layer, initialised at its weights.
 
         Without a `prior` it has one in the units of the targets: its variance is the mean square of
-        the trained weights, the scale of its noise that of the residuals, and its mean is zero for
-        the weights and the trained bias for the bias.
+        the trained weights (in units of the noise if conjugate), the scale of its noise that of the
+        residuals, and its mean is zero for the weights and the trained bias for the bias.
         """
         options = {"bias": layer.bias is not None, **options}
         given = "prior" in options
         if not given:
-            options["prior"] = prior_in_units(layer, cached)
+            conjugate = options.get("row_covariance") == "noise"
+            options["prior"] = prior_in_units(layer, cached, conjugate=conjugate)
         head = super().from_linear(layer, cached, num_data=num_data, **options)
         if not given and head.bias and layer.bias is not None:
             prior_mean = torch.zeros_like(head.mean)
