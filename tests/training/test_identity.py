@@ -1,5 +1,6 @@
 """A checkpoint is resumed only by the run that it was saved by."""
 
+import functools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -80,6 +81,13 @@ def test_of_a_changed_head_only_what_differs_is_named(tmp_path: Path) -> None:
     expected = f"model was 'num_data={NUM_DATA}' and is 'num_data={NUM_DATA + 1}'. "
     with pytest.raises(ValueError, match=expected):
         ll.fit(model, curve(), epochs=1, checkpoint=tmp_path, progress=False)
+
+
+def test_a_function_is_the_same_whatever_address_its_arguments_have(tmp_path: Path) -> None:
+    for _ in range(2):
+        model = activated(functools.partial(lambda _, inputs: inputs, object()))
+        history = ll.fit(model, curve(), epochs=1, checkpoint=tmp_path, progress=False)
+    assert len(history) == 1
 
 
 class InterruptionError(Exception):

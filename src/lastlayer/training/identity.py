@@ -34,7 +34,7 @@ def identity(
         "learning rates": [options.rate(at / (POINTS - 1)) for at in range(POINTS)],
         "optimizer": _name(options.optimizer),
         "number of models": len(models),
-        "model": re.sub(r" at 0x[0-9a-f]+", "", repr(models[0])).splitlines(),
+        "model": _described(models[0]).splitlines(),
         "functions": _functions(models[0]),
         "weights": _weights(models[0]),
         "means of priors": [digest([(mean,)]) for model in models for mean in _prior_means(model)],
@@ -115,11 +115,16 @@ def _size(data: Data) -> int | None:
     return None if has_own_batches(data) else num_examples(data)
 
 
+def _described(value: Any) -> str:
+    """`repr` without addresses."""
+    return re.sub(r" at 0x[0-9a-f]+", "", repr(value))
+
+
 def _name(choice: Any) -> str | None:
     """The same in every process, where `repr` may hold an address."""
     if choice is None or isinstance(choice, str):
         return choice
     if isinstance(choice, functools.partial):
-        keywords = [f"{key}={value!r}" for key, value in choice.keywords.items()]
-        return f"{_name(choice.func)}({', '.join([*map(repr, choice.args), *keywords])})"
+        keywords = [f"{key}={_described(value)}" for key, value in choice.keywords.items()]
+        return f"{_name(choice.func)}({', '.join([*map(_described, choice.args), *keywords])})"
     return str(getattr(choice, "__qualname__", type(choice).__qualname__))
