@@ -5,12 +5,14 @@ import sys
 import numpy as np
 import pytest
 import torch
-from tokenizers import Tokenizer, models, pre_tokenizers
-from transformers import BertConfig, BertModel, GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 
 from experiments.datasets import imdb
 from experiments.text import embed
 from tests.helpers.reviews import write_reviews
+
+reason = "needs transformers, of the extra `test`: run make, or pip install -e '.[test]'"
+transformers = pytest.importorskip("transformers", reason=reason)
+tokenizers = pytest.importorskip("tokenizers", reason=reason)
 
 WORDS = ["[PAD]", "[UNK]", "a", "film", "good", "bad", "very", "long"]
 TEXTS = ["good film", "a very very bad film", "a", "very good", "bad " * 7 + "long film", "film"]
@@ -26,9 +28,10 @@ def _reviews(tmp_path, monkeypatch):
 
 def save(model, folder):
     """A model and a tokenizer by words, as Hugging Face has them in folders."""
-    tokenizer = Tokenizer(models.WordLevel({w: i for i, w in enumerate(WORDS)}, unk_token="[UNK]"))
-    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
-    PreTrainedTokenizerFast(
+    words = {word: at for at, word in enumerate(WORDS)}
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.WordLevel(words, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    transformers.PreTrainedTokenizerFast(
         tokenizer_object=tokenizer, unk_token="[UNK]", pad_token="[PAD]"
     ).save_pretrained(folder)
     model.save_pretrained(folder)
@@ -38,14 +41,14 @@ def save(model, folder):
 @pytest.fixture
 def causal(tmp_path):
     torch.manual_seed(0)
-    config = GPT2Config(n_embd=8, n_layer=2, n_head=2, n_positions=32, **SIZES)
-    return save(GPT2LMHeadModel(config), tmp_path / "Tiny_Causal")
+    config = transformers.GPT2Config(n_embd=8, n_layer=2, n_head=2, n_positions=32, **SIZES)
+    return save(transformers.GPT2LMHeadModel(config), tmp_path / "Tiny_Causal")
 
 
 @pytest.fixture
 def sentence(tmp_path, monkeypatch):
     torch.manual_seed(0)
-    config = BertConfig(
+    config = transformers.BertConfig(
         hidden_size=8,
         num_hidden_layers=2,
         num_attention_heads=2,
@@ -58,7 +61,7 @@ def sentence(tmp_path, monkeypatch):
     (package / "__init__.py").touch()
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.delitem(sys.modules, embed.PACKAGE, raising=False)
-    return save(BertModel(config), package / "model")
+    return save(transformers.BertModel(config), package / "model")
 
 
 def tokens(text):
