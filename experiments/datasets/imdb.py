@@ -86,7 +86,14 @@ class Review(NamedTuple):
 
 
 def reviews() -> list[Review]:
-    """All reviews: of the JSON lines in the folder of data, else of the original archive."""
+    """All reviews: of the JSON lines in the folder of data, else of the original archive.
+
+    Line breaks, which the originals have as HTML, are spaces.
+    """
+    return [review._replace(text=review.text.replace("<br />", " ")) for review in _read()]
+
+
+def _read() -> list[Review]:
     if (lines := folder.root() / "imdb" / JSON).is_file():
         with lzma.open(lines, "rt", encoding="utf-8") as file:
             return [_parsed(json.loads(line)) for line in file]
