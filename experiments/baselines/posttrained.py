@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from torch import nn
 
 import lastlayer as ll
 
+from ..harness.method import Solved
 from ..harness.task import Supervised
+from .default import described
 from .deterministic import Deterministic
 from .plain import PlainNetwork
 
@@ -20,6 +24,10 @@ class Posttrained(Deterministic):
     label = "`posttrain`"
 
     head: str = "discriminative"
+
+    def train(self, tasks: Sequence[Supervised], checkpoint: Path | None = None) -> Solved:
+        """Train, and note which head it was."""
+        return described(super().train(tasks, checkpoint))
 
     def finish(self, model: nn.Module, task: Supervised) -> ll.Network:
         """The last layer made Bayesian on the training data."""
