@@ -25,14 +25,14 @@ from .fitted import Fitted
 
 
 class Posterior(NamedTuple):
-    """Of the last layer, N(m, s B⁻¹)."""
+    """The posterior of the last layer, N(m, s B⁻¹)."""
 
     mean: Tensor  # m, (N, 1)
     factor: Tensor  # of Cholesky, of B, (N, N)
     prior_variance: Tensor  # s, (1,)
 
     def whiten(self, vectors: Tensor) -> Tensor:
-        """From columns v, (*batch, N, K), to u with uᵀu = vᵀL⁻¹v, (*batch, N, K)."""
+        """Whitened columns u with uᵀu = vᵀL⁻¹v, (*batch, N, K), of columns v, (*batch, N, K)."""
         solved = torch.linalg.solve_triangular(self.factor, vectors, upper=False)
         return self.prior_variance.sqrt() * solved
 

@@ -64,7 +64,7 @@ class GaussianProcess(nn.Module):
         return self.predictive(inputs) if target is None else self.loss(inputs, target)
 
     def marginal(self, inputs: Tensor) -> gpytorch.distributions.MultivariateNormal:
-        """Of targets before any data, (T,)."""
+        """The distribution of targets before any data, (T,)."""
         prior = gpytorch.distributions.MultivariateNormal(self.mean(inputs), self.kernel(inputs))
         return self.likelihood(prior)
 

@@ -74,7 +74,7 @@ class LDGBLL(GBLL):
     num_points: int = 32  # more changed next to nothing
 
     def network(self, task: Supervised) -> LatentDerivatives:
-        """With a prior of derivatives that begins at the scale of the targets."""
+        """The network, with a prior of derivatives initialised at the scale of the targets."""
         model = LatentDerivatives(
             task.backbone(), task.num_features, self.divergence_weight, self.num_points
         )

@@ -97,7 +97,7 @@ def _panel(
 
 
 def _limits(cells: list[Estimate]) -> tuple[float, float]:
-    """From the lowest to where a few high ones would squeeze the others."""
+    """Limits of an axis, so that a few high values do not squeeze the others."""
     pairs = np.array([[cell.mean, np.nan_to_num(cell.stderr)] for cell in cells]).reshape(-1, 2)
     mean, stderr = pairs[np.isfinite(pairs[:, 0])].T
     if not len(mean):

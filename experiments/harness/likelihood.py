@@ -20,7 +20,7 @@ Pair = tuple[Tensor, Tensor]
 
 
 class Output(nn.Module, ABC):
-    """From the outputs of a network, (*batch, num_outputs), to a predictive."""
+    """The map from the outputs of a network, (*batch, num_outputs), to a predictive."""
 
     num_outputs: int
 

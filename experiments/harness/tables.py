@@ -32,7 +32,7 @@ def printed_digits(cell: Estimate, usual: int = 2) -> int:
 
 
 def signed(value: float, digits: int = 1) -> str:
-    """With its sign, except zero."""
+    """A number with its sign, except zero."""
     text = f"{value:+.{digits}f}".replace("-", "−").replace("inf", "∞")
     return text[1:] if math.isnan(value) or not text.strip("+−0.") else text
 

@@ -20,7 +20,7 @@ def full(tensor: Tensor) -> Tensor:
 
 
 def full_with_gradient(tensor: Tensor) -> Tensor:
-    """As `full`, with gradients averaged over processes, as FSDP2 does in the call of a module."""
+    """The whole tensor, with gradients averaged over processes as in FSDP2's call of a module."""
     if not hasattr(tensor, "full_tensor"):
         return tensor
     from torch.distributed.tensor import Partial

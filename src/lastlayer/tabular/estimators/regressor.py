@@ -180,7 +180,7 @@ class LastLayerRegressor(RegressorMixin, LastLayerEstimator):  # type: ignore[mi
         return {name: float(value) for name, value in scores.items()}
 
     def _shaped(self, values: Tensor) -> Array:
-        """As NumPy, without the dimension of targets if y had none."""
+        """Values as a NumPy array, without the dimension of targets if y had none."""
         array: Array = values.numpy()
         return array if self.target_shape_ else array[:, 0]
 
