@@ -109,7 +109,7 @@ class ConjugateRegression(ConjugateHead):
         return self.prior.kl_weight * gram, self.prior.kl_weight * cross
 
     def _optimal_scatter(self, data: RegressionStatistics) -> tuple[Tensor, Tensor]:
-        """Scatter of residuals with what the posterior adds, (K, K), and number of examples, (K,)."""
+        """Scatter of residuals and of the posterior, (K, K), and the number of examples, (K,)."""
         scatter = conjugate.residual_scatter(data, self.mean)
         if self.conjugate:  # through the prior of W, whose covariance has Σ
             weight = self.prior.kl_weight / self._prior_by_feature()
