@@ -37,13 +37,26 @@ def experiment(features: str = FEATURES) -> Experiment:
 EXPERIMENT = experiment()
 
 
+def is_installed(method: str) -> bool:
+    """Whether the package that a method needs, if any, is there."""
+    try:
+        METHODS[method].configured(next(iter(SIZES)))
+    except ImportError:
+        return False
+    return True
+
+
 def text(
     sizes: Annotated[
         str, typer.Option(help=f"Numbers of reviews, of {', '.join(SIZES)}, with commas; or all.")
     ] = "all",
     methods: Annotated[
-        str, typer.Option(help=f"Of {', '.join(METHODS)}, with commas; paper, ours, peers or all.")
-    ] = "all",
+        str,
+        typer.Option(
+            help=f"Of {', '.join(METHODS)}, with commas; paper, ours, peers, all, or installed, "
+            "those whose packages are there."
+        ),
+    ] = "installed",
     seeds: command.Seeds = None,
     epochs: command.Epochs = None,
     results: command.Results = Path("results"),
@@ -51,7 +64,7 @@ def text(
     workers: command.Workers = None,
     again: command.Again = False,
     features: Annotated[
-        str, typer.Option(help="Of imdb/<features>_embeddings.npz in the folder of data.")
+        str, typer.Option(help="Of imdb/NAME_embeddings.npz in the folder of data.")
     ] = FEATURES,
     tune: Annotated[
         bool, typer.Option(help="Tune learning rates and weight decays instead, and record it.")
@@ -91,13 +104,16 @@ def text(
             return
     except (FileNotFoundError, ValueError, ImportError, OSError) as error:
         command.stop(error)
-    peers = [name for name in METHODS if name not in (*PAPER, *OURS)]
+    groups = {
+        "paper": list(PAPER),
+        "ours": list(OURS),
+        "peers": [name for name in METHODS if name not in (*PAPER, *OURS)],
+        "installed": [name for name in METHODS if is_installed(name)],
+    }
     command.run(
         experiment(features),
         command.names(sizes, list(SIZES), "sizes"),
-        command.names(
-            methods, list(METHODS), "methods", paper=list(PAPER), ours=list(OURS), peers=peers
-        ),
+        command.names(methods, list(METHODS), "methods", **groups),
         results,
         seeds,
         epochs,

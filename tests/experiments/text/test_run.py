@@ -14,7 +14,7 @@ from experiments.__main__ import app
 from experiments.harness import jobs, records
 from experiments.text import methods, tuning
 from experiments.text.methods import METHODS, OURS, SIZES, TUNED
-from experiments.text.run import EXPERIMENT
+from experiments.text.run import EXPERIMENT, is_installed
 from experiments.text.task import ACCURACY, NLL, task
 from tests.helpers.reviews import write_features
 
@@ -115,6 +115,12 @@ def test_the_command_runs_what_has_no_record(tmp_path):
     assert "0 runs to do" in second.output
     path = tmp_path / "text" / "minilm-mlp.jsonl"
     assert [r["config"]["n"] for r in records.read(path, EXPERIMENT.identity)] == [10, 100]
+
+
+def test_methods_of_packages_that_are_not_installed_are_left_out(monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    found = {name for name in METHODS if is_installed(name)}
+    assert set(METHODS) - found == {"laplace-full", "laplace-kron", "laplace-diag", "vbll"}
 
 
 def test_a_wrong_size_is_named():
