@@ -95,6 +95,7 @@ def make_head(problem: Problem, start: Tensor, covariance: str, bound: Any, seed
         num_data=num_data,
         covariance=covariance,
         bound=bound,
+        prior=ll.Prior(),
         bias=True,
     )
     with torch.no_grad():

@@ -41,7 +41,9 @@ def bound_trial(config: Config, size: int, bound: Bound) -> Trial:
     data, test = (moons(count, config.bound_noise) for count in (size, config.test_size))
     layer = nn.Linear(2, config.width).requires_grad_(False)
     layer.weight.mul_(3)
-    head = ll.DiscriminativeClassification(config.width, 2, num_data=size, bound=bound, bias=True)
+    head = ll.DiscriminativeClassification(
+        config.width, 2, num_data=size, bound=bound, prior=ll.Prior(), bias=True
+    )
     return ll.Network(nn.Sequential(layer, nn.Tanh()), head), data, test
 
 
@@ -92,7 +94,9 @@ def head_trial(config: Config, kind: Kind) -> Trial:
     width, size = config.width, config.moons_size
     data, test = (moons(count, config.moons_noise) for count in (size, config.test_size))
     layers = (nn.Linear(2, width), Residual(width, width), Residual(width, width))
-    head: ll.Head = ll.DiscriminativeClassification(width, 2, num_data=size, bias=True)
+    head: ll.Head = ll.DiscriminativeClassification(
+        width, 2, num_data=size, prior=ll.Prior(), bias=True
+    )
     if kind == "generative":
         prior = ll.Prior(noise_dof=width)
         head = ll.GenerativeClassification(width, 2, num_data=size, prior=prior)

@@ -30,7 +30,12 @@ class Network(nn.Module):
         num_samples: draws of variational features per training step.
         num_prediction_samples: draws of variational features per prediction.
         feature_kl_weight: λ_θ, the weight of the divergence of variational features.
+
+    Attributes:
+        posttraining: what `posttrain` says of its fit, if that made the network.
     """
+
+    posttraining: Any = None
 
     def __init__(
         self,

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import lastlayer as ll
-from benchmarks import estimators, heads, posttrain, seeds, softmax, tables, tracing
+from benchmarks import estimators, heads, posttrain, priors, seeds, softmax, tables, tracing
 from benchmarks.markdown import ROOT
 from benchmarks.wide_resnet import WideResNet
 from lastlayer.training import many
@@ -46,6 +46,18 @@ def test_seed_benchmark_compares_the_same_training(
     (row,) = json.loads(record.read_text())["sections"]["seeds"]
     assert row["together_s"] > 0
     assert row["difference"] < 1e-4
+
+
+@pytest.mark.slow
+def test_prior_benchmark_scores_every_candidate_on_held_out_data(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = tmp_path / "priors.json"
+    monkeypatch.setattr("sys.argv", ["priors.py", "--quick", "--json", str(record)])
+    priors.main()
+    rows = json.loads(record.read_text())["sections"]["fit"]
+    assert [row["candidate"] for row in rows] == [one.name for one in priors.CANDIDATES]
+    assert all(0 < row["nll"] < 2 and 0 <= row["ece"] <= 1 for row in rows)
 
 
 @pytest.mark.slow

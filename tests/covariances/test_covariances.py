@@ -194,3 +194,24 @@ def test_a_wrong_covariance_is_refused(
 ) -> None:
     with pytest.raises(error, match=message):
         make_covariance(covariance, 3, 5)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", COVARIANCES)
+def test_projection_from_examples_is_that_of_their_precisions(
+    name: str, generator: torch.Generator
+) -> None:
+    """The same divergence, after as many steps as it takes."""
+    features = torch.randn(30, 5, generator=generator) * torch.logspace(-1, 0.5, 5)
+    weights, ridge = torch.rand(30, 3, generator=generator), torch.logspace(-1, 1, 5)
+    grams = torch.einsum("tk,ti,tj->kij", weights, features, features)
+    precision = grams + ridge.diag()
+    torch.manual_seed(0)
+    exact, stepwise = (make_covariance(name, 3, 5) for _ in range(2))
+    exact.project(precision)
+    for _ in range(100):
+        stepwise.project_examples(features, weights, ridge)
+
+    def divergence(covariance: ll.Covariance) -> Tensor:
+        return 0.5 * ((covariance.dense() * precision).sum() - covariance.logdet().sum())
+
+    torch.testing.assert_close(divergence(stepwise), divergence(exact), rtol=0, atol=1e-6)

@@ -513,3 +513,55 @@ def test_large_features_come_to_an_end() -> None:
     inputs = 1e4 * torch.randn(60, 4, dtype=torch.float32)
     for covariance in ("dense", "diagonal", "shared"):
         ll.posttrain(network, (inputs, torch.arange(60) % 3), covariance=covariance)
+
+
+def test_validation_chooses_the_variance_with_the_lowest_nll_there(
+    generator: torch.Generator,
+) -> None:
+    """Against fits with every variance of a grid about the default."""
+    weights = 2 * torch.randn(6, 3, generator=generator)
+    x = torch.randn(400, 6, generator=generator)
+    y = torch.multinomial((x @ weights).softmax(-1), 1, generator=generator).squeeze(-1)
+    train, unseen = (x[:60], y[:60]), (x[60:], y[60:])
+    network = nn.Sequential(nn.Linear(6, 3))
+    chosen = ll.posttrain(network, train, validation=unseen, progress=False)
+
+    def nll(power: int) -> float:
+        prior = ll.Prior(variance=10 ** (power / 2) / 6, bias_variance=1.0)
+        model = ll.posttrain(network, train, prior=prior, progress=False)
+        return -float(model(unseen[0]).log_prob(unseen[1]).mean().detach())
+
+    scores = {power: nll(power) for power in range(-3, 6)}
+    best = min(scores, key=lambda power: scores[power])
+    assert -3 < best < 5
+    about: Any = chosen.posttraining
+    assert about.prior_variance == pytest.approx(10 ** (best / 2) / 6)
+    assert about.reason == "chosen by the validation data"
+    assert about.converged
+    assert about.loss == pytest.approx(float(chosen(*train).detach()), abs=1e-9)
+    evidence = ll.Prior(variance="evidence")
+    with pytest.raises(ValueError, match="leave out one"):
+        ll.posttrain(network, train, validation=unseen, prior=evidence, progress=False)
+
+
+def test_without_validation_it_tells_features_that_have_seen_the_labels(
+    generator: torch.Generator,
+) -> None:
+    x = torch.randn(200, 60, generator=generator)
+    weights = torch.randn(60, generator=generator)
+    y = (x @ weights + 4 * torch.randn(200, generator=generator) > 0).long()
+    layer = nn.Sequential(nn.Linear(60, 2))
+    unseen = ll.posttrain(layer, (x, y), progress=False).posttraining
+    assert "have not seen its labels" in unseen.reason
+    labels = nn.functional.one_hot(y, 60) + 0.1 * torch.randn(200, 60, generator=generator)
+    seen = ll.posttrain(layer, (labels, y), progress=False).posttraining
+    assert "trained on these labels" in seen.reason
+    assert seen.prior_variance == pytest.approx(1 / 60)
+    few = ll.posttrain(layer, (x[:30], y[:30]), progress=False).posttraining
+    assert "too few" in few.reason
+
+
+def test_it_warns_where_the_optimum_was_not_reached(generator: torch.Generator) -> None:
+    x = torch.randn(30, 4, generator=generator)
+    with pytest.warns(UserWarning, match="allow more with max_passes"):
+        ll.posttrain(nn.Sequential(nn.Linear(4, 2)), (x, torch.arange(30) % 2), max_passes=2)

@@ -160,3 +160,50 @@ def test_hostile_data_gives_an_answer_or_a_clear_error(generator: torch.Generato
         fit_discriminative(make_head(), features, target, -torch.ones(T))
     with pytest.raises(ValueError, match="max_passes"):
         fit_discriminative(make_head(), features, target, max_passes=0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("covariance", COVARIANCES)
+@pytest.mark.parametrize("bound", ["jensen", "tilted"])
+@pytest.mark.parametrize("noise", ["diagonal", "none"])
+def test_alternating_steps_find_the_optimum_too(
+    covariance: str,
+    bound: str,
+    noise: str,
+    generator: torch.Generator,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(_solver, "MAX_JOINT_WEIGHTS", 0)
+    data = make_data(generator)
+    head = make_head(covariance=covariance, bound=bound, noise=noise)
+    best = optimum(head, *data)
+    losses = fit_discriminative(head, *data, tolerance=1e-9, max_passes=200)
+    assert head(*data).item() == pytest.approx(losses[-1], abs=1e-9)
+    assert losses[-1] < best + 1e-5
+    assert all(after <= before for before, after in itertools.pairwise(losses))
+
+
+def test_alternating_steps_count_weights_tempering_and_the_number_of_data(
+    generator: torch.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_solver, "MAX_JOINT_WEIGHTS", 0)
+    features, target = make_data(generator)
+    weight = torch.rand(T, generator=generator).round()
+    prior = ll.Prior(variance=0.3, bias_variance=2.0, kl_weight=0.5)
+    head = make_head(num_data=2 * T, prior=prior, covariance="kronecker")
+    head.prior_mean = torch.randn(K, N + 1, generator=generator)
+    fit_discriminative(head, features, target, weight, tolerance=1e-13, max_passes=500)
+    loss = head(features, target, weight)
+    for gradient in torch.autograd.grad(loss, list(head.parameters())):
+        assert gradient.abs().max() < 1e-5
+
+
+def test_alternating_steps_learn_the_variance_of_the_prior(
+    generator: torch.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_solver, "MAX_JOINT_WEIGHTS", 0)
+    data = make_data(generator)
+    head = make_head(prior=ll.Prior(variance="evidence"), bound="tilted")
+    fit_discriminative(head, *data, tolerance=1e-13, max_passes=500)
+    for gradient in torch.autograd.grad(head(*data), list(head.parameters())):
+        assert gradient.abs().max() < 1e-5

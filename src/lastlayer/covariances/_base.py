@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..functional import LOG_2PI, at_least_float32, full_precision
+from ..functional.conjugate import weighted_gram
 
 MOST_NUMBERS = 1 << 24  # of the pairs of features from which S_k is recovered, at once
 
@@ -163,6 +164,20 @@ class Covariance(nn.Module, ABC):
         """`project` for diagonal precisions, given as (K, N)."""
         self.project(precision.diag_embed())
 
+    def project_examples(self, features: Tensor, weights: Tensor, ridge: Tensor) -> None:
+        """Move to, or towards, `project` of Λ_k = diag(ridge) + Σ_t c_tkφ_tφ_tᵀ.
+
+        A family that needs no matrices per output to do so overrides this. Where it takes several
+        steps, one call may take one of them, as long as the divergence falls.
+
+        Args:
+            features: φ_t, (T, N).
+            weights: c_tk, (T, K), not negative.
+            ridge: (N,).
+        """
+        grams = torch.stack([weighted_gram(features, column) for column in weights.mT])
+        self.project((grams + ridge.diag_embed()).to(features.dtype))
+
     def _bilinear_of_roots(self, left: Tensor, right: Tensor) -> Tensor:
         """`bilinear` as scalar products of `root_products`, for those who have them cheaply."""
         roots = self.root_products(left).movedim(-2, -3)  # (*batch, K, q, M)
@@ -188,14 +203,14 @@ class Covariance(nn.Module, ABC):
         return f"num_outputs={self.num_outputs}, num_features={self.num_features}"
 
 
-def minimize(objective: Callable[[], Tensor], variables: list[Tensor]) -> None:
+def minimize(objective: Callable[[], Tensor], variables: list[Tensor], max_iter: int = 300) -> None:
     """Minimise a smooth function of leaf tensors in place, by L-BFGS."""
     wanted = [variable.requires_grad for variable in variables]
     for variable in variables:
         variable.requires_grad_(True)
     optimizer = torch.optim.LBFGS(
         variables,
-        max_iter=300,
+        max_iter=max_iter,
         tolerance_grad=1e-9,
         tolerance_change=1e-13,
         history_size=20,

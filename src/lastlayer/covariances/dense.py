@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from ..functional import at_least_float32
+from ..functional.conjugate import weighted_gram
 from ._base import Covariance, QuadraticTerms
 from ._triangular import Triangular
 
@@ -63,8 +64,22 @@ class Dense(Covariance):
     @torch.no_grad()
     def project(self, precision: Tensor) -> None:
         """Become the inverses of the precisions."""
-        lower = torch.linalg.cholesky(precision)
-        eye = torch.eye(self.num_features, dtype=lower.dtype, device=lower.device)
-        root = torch.linalg.solve_triangular(lower, eye, upper=False)  # S = rootᵀ root
-        upper = torch.linalg.qr(root).R
-        self.factor.assign(upper * upper.diagonal(dim1=-2, dim2=-1).sign().unsqueeze(-1))
+        self.factor.assign(_inverse_root(precision))
+
+    @torch.no_grad()
+    def project_examples(self, features: Tensor, weights: Tensor, ridge: Tensor) -> None:
+        """Become the inverses of the precisions, one output at a time."""
+        dtype = self.factor.log_diagonal.dtype
+        roots = [
+            _inverse_root(weighted_gram(features, column) + ridge.diag_embed()).to(dtype)
+            for column in weights.mT
+        ]
+        self.factor.assign(torch.stack(roots))
+
+
+def _inverse_root(precision: Tensor) -> Tensor:
+    """R, upper-triangular, with Λ⁻¹ = RᵀR: the inverse of U with Λ = UUᵀ, (*, N, N)."""
+    # Cholesky from the last row to the first
+    upper = torch.linalg.cholesky(precision.flip(-1, -2)).flip(-1, -2)
+    eye = torch.eye(upper.shape[-1], dtype=upper.dtype, device=upper.device)
+    return torch.linalg.solve_triangular(upper, eye, upper=True)

@@ -87,6 +87,10 @@ class Diagonal(Covariance):
         """Become the inverse of the precisions' diagonals."""
         self.project_diagonal(precision.diagonal(dim1=-2, dim2=-1))
 
+    def project_examples(self, features: Tensor, weights: Tensor, ridge: Tensor) -> None:
+        """Become the inverse of ridge + Σ_t c_tkφ_t²."""
+        self.project_diagonal(weights.double().mT @ features.double().square() + ridge)
+
     @torch.no_grad()
     def project_diagonal(self, precision: Tensor) -> None:
         """Become the inverse of diagonal precisions, (K, N)."""

@@ -79,3 +79,15 @@ class Kronecker(Covariance):
                 break
         self.common.project((scale[:, None, None] * precision).mean(0, keepdim=True))
         self.log_scale.copy_(scale.log())
+
+    @torch.no_grad()
+    def project_examples(self, features: Tensor, weights: Tensor, ridge: Tensor) -> None:
+        """The optimal S given v_k, then the optimal v_k given S, from one matrix."""
+        scale = self.scale().double()
+        scale = scale / scale.log().mean().exp()
+        mixed = (weights.double() @ scale / self.num_outputs)[:, None]
+        self.common.project_examples(features, mixed, scale.mean() * ridge)
+        quadratic = self.common.quadratic(features).double().squeeze(-1)
+        inner = self.common.diagonal().double().squeeze(0) @ ridge  # tr(S diag(ridge))
+        scale = self.num_features / (inner + quadratic @ weights.double())
+        self.log_scale.copy_(scale.log())

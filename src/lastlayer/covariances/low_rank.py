@@ -8,7 +8,10 @@ from torch import Tensor, nn
 
 from .._checks import check_count
 from ..functional import GaussianPrecision, at_least_float32, gaussian_log_densities
-from ._base import Covariance
+from ..functional.conjugate import weighted_gram
+from ._base import Covariance, minimize
+
+NUM_STEPS = 15  # of L-BFGS for a projection from examples
 
 
 class LowRank(Covariance):
@@ -122,6 +125,41 @@ class LowRank(Covariance):
         length = (soft.reciprocal() - 1).sqrt()
         self.log_variance.copy_(2 * scale.log())
         self.factor.copy_((scale[:, :, None] * directions * length[:, None]).mT)
+
+    def project_examples(self, features: Tensor, weights: Tensor, ridge: Tensor) -> None:
+        """A few steps of L-BFGS, which need no matrix of N × N."""
+        squares, sums = features.square(), weights.mT @ features.square()
+        with torch.no_grad():  # in units in which independent weights have variance one
+            unit = (sums + ridge.to(sums)).reciprocal()
+            log_ratio = (self.log_variance - unit.log()).to(unit.dtype)
+            relative = (self.factor / unit.sqrt().unsqueeze(1)).to(unit.dtype)
+
+        def divergence(log_ratio: Tensor, relative: Tensor) -> Tensor:
+            variance, factor = unit * log_ratio.exp(), relative * unit.sqrt().unsqueeze(1)
+            along = (features @ factor.flatten(0, 1).mT).unflatten(-1, factor.shape[:2])
+            explained = (weights * along.square().sum(-1)).sum() + (
+                weights * (squares @ variance.mT)
+            ).sum()
+            spread = (ridge.to(unit) * (variance + factor.square().sum(1))).sum()
+            root = _capacitance(relative * (-0.5 * log_ratio).exp().unsqueeze(1))
+            return 0.5 * (explained + spread - log_ratio.sum() - _log_diagonal(root).sum())
+
+        with torch.no_grad():
+            independent = torch.zeros_like(log_ratio), torch.zeros_like(relative)
+            if not bool(divergence(log_ratio, relative) <= divergence(*independent)):
+                common = weighted_gram(features, weights.mean(-1)) + ridge.diag_embed()
+                log_ratio, relative = independent[0], self._softest(common).to(relative)
+        minimize(lambda: divergence(log_ratio, relative), [log_ratio, relative], max_iter=NUM_STEPS)
+        with torch.no_grad():
+            self.log_variance.copy_(log_ratio + unit.log())
+            self.factor.copy_(relative * unit.sqrt().unsqueeze(1))
+
+    def _softest(self, precision: Tensor) -> Tensor:
+        """U for all outputs, relative to independent weights, from one precision, (K, r, N)."""
+        scale = precision.diagonal().rsqrt()
+        values, vectors = torch.linalg.eigh(scale[:, None] * precision * scale)  # ascending
+        length = (values[: self.rank].clamp(1e-8, 0.99).reciprocal() - 1).sqrt()
+        return (vectors[:, : self.rank] * length).mT.expand_as(self.factor).clone()
 
     def _variance(self) -> Tensor:
         return at_least_float32(self.log_variance).exp()

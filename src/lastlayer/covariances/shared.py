@@ -82,3 +82,7 @@ class Shared(Covariance):
     def project(self, precision: Tensor) -> None:
         """Become the inverse of the mean precision."""
         self.common.project(precision.mean(0, keepdim=True))
+
+    def project_examples(self, features: Tensor, weights: Tensor, ridge: Tensor) -> None:
+        """Become the inverse of the mean precision, from one matrix."""
+        self.common.project_examples(features, weights.mean(-1, keepdim=True), ridge)

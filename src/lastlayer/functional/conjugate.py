@@ -9,6 +9,8 @@ from torch import Tensor
 
 from .gaussian import inverse_wishart_exponent
 
+GRAM_CHUNK = 2**24  # features converted to double precision at a time
+
 
 class RegressionStatistics(NamedTuple):
     """Sufficient statistics of an exact regression, of the residuals e = y − W₀φ."""
@@ -69,6 +71,18 @@ def regression_statistics(
     counts = weight.sum(0).expand(target.shape[-1])
     products = (weighted.mT @ features, weighted.mT @ residual)
     return RegressionStatistics(gram, *products, counts, reference)
+
+
+def weighted_gram(features: Tensor, weights: Tensor) -> Tensor:
+    """Σ_t w_t φφᵀ, (N, N), in double precision, a chunk at a time; weights (T,)."""
+    rows = max(1, GRAM_CHUNK // features.shape[-1])
+    total = None
+    for part, weight in zip(features.split(rows), weights.split(rows), strict=True):
+        wide = part.double()
+        gram = (wide * weight.double()[:, None]).mT @ wide
+        total = gram if total is None else total.add_(gram)
+    assert total is not None
+    return total
 
 
 def posterior_precision(gram: Tensor, coefficients: Tensor, prior_variance: Tensor) -> Tensor:

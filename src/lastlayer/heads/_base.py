@@ -217,7 +217,7 @@ class Head(GaussianWeights, ABC):
         weight: Tensor | None = None,
         *,
         max_passes: int = 50,
-        tolerance: float = 1e-5,
+        tolerance: float = 1e-4,
         max_memory_bytes: int = 2**31,
         report: Callable[[float], None] | None = None,
     ) -> None:

@@ -154,7 +154,7 @@ class ConjugateHead(Head):
         weight: Tensor | None = None,
         *,
         max_passes: int = 50,
-        tolerance: float = 1e-5,
+        tolerance: float = 1e-4,
         max_memory_bytes: int = 2**31,
         report: Callable[[float], None] | None = None,
     ) -> None:

@@ -81,11 +81,7 @@ def newton(
     """
     here = evaluate(head, data, kind, fixed)
     losses = [here.loss]
-    if not math.isfinite(here.loss):
-        raise ValueError(
-            f"the loss of the head is {here.loss} before the first step: features, weights or "
-            "parameters hold NaN or infinite values, or features are so large that it overflows"
-        )
+    check_initial(here.loss)
     report(here.loss)
     pairs: list[tuple[Tensor, Tensor]] = []
     precision = None if fixed else _precision(head)  # whose projection S is
@@ -119,6 +115,15 @@ def newton(
             pairs = [*pairs, (length * step, new.gradient - here.gradient)][-NUM_PAIRS:]
         here = new
     return losses
+
+
+def check_initial(loss: float) -> None:
+    """Raise if there is no loss to begin with."""
+    if not math.isfinite(loss):
+        raise ValueError(
+            f"the loss of the head is {loss} before the first step: features, weights or "
+            "parameters hold NaN or infinite values, or features are so large that it overflows"
+        )
 
 
 @torch.no_grad()
@@ -160,7 +165,7 @@ def evaluate(head: DiscriminativeClassification, data: Examples, kind: str, fixe
     # the secant of the fixed-point map along S_k: how much Λ* answers to a change of S_k
     confidence = 1 / (1 + 0.5 * slopes[2] / slopes[1].clamp_min(1e-30))
     return Pass(
-        float(total) / len(data.target) + _regularizer(head),
+        float(total) / len(data.target) + regularizer(head),
         scale * gradient,
         scale * curvature,
         precision * (scale / head.prior.kl_weight),
@@ -204,7 +209,7 @@ def _reduced(weights: Tensor, common: bool) -> Tensor:
     return weights.mean(-1, keepdim=True) if common else weights
 
 
-def _regularizer(head: DiscriminativeClassification) -> float:
+def regularizer(head: DiscriminativeClassification) -> float:
     """What the objective adds to the mean of the bounds."""
     covariance = head.covariance
     trace, logdet = covariance.trace().sum(), covariance.logdet().sum()
@@ -263,6 +268,20 @@ def _precision(head: DiscriminativeClassification) -> Tensor:
 
 
 @torch.no_grad()
+def move_noise(head: DiscriminativeClassification, slope: Tensor, length: float) -> None:
+    """Move log σ a part of the way to its optimum, for slopes c of T · loss by σ_k²/2, (K,)."""
+    if head.noise is None:
+        return
+    prior = head.prior
+    # least ½(cσ² + a log σ² + m/σ²), a convex function of log σ
+    exponent = inverse_wishart_exponent(prior.noise_dof, head.num_outputs)
+    root = (exponent**2 + 4 * slope * prior.noise_scale).sqrt()
+    variance = 2 * prior.noise_scale / (exponent + root).clamp_min(1e-30)
+    parameter = head.noise.negative_log_stddev
+    parameter.lerp_(-0.5 * variance.log().to(parameter.dtype), length)
+
+
+@torch.no_grad()
 def _move(
     head: DiscriminativeClassification,
     here: Pass,
@@ -276,14 +295,7 @@ def _move(
         The new Λ, whose projection is the new S.
     """
     head.mean.add_((length * step).to(head.mean.dtype))
-    if head.noise is not None:
-        prior, slope = head.prior, here.noise_slope
-        # least ½(cσ² + a log σ² + m/σ²), a convex function of log σ
-        exponent = inverse_wishart_exponent(prior.noise_dof, head.num_outputs)
-        root = (exponent**2 + 4 * slope * prior.noise_scale).sqrt()
-        variance = 2 * prior.noise_scale / (exponent + root).clamp_min(1e-30)
-        parameter = head.noise.negative_log_stddev
-        parameter.lerp_(-0.5 * variance.log().to(parameter.dtype), length)
+    move_noise(head, here.noise_slope, length)
     if precision is None:
         return None
     share = length * here.confidence.reshape(-1, *[1] * (precision.ndim - 1))

@@ -19,6 +19,7 @@ from .._checks import (
     check_weights,
 )
 from .._sharding import load_whole, whole
+from ._alternating import alternate
 from ._newton import NUM_PAIRS, Examples, evaluate, newton
 
 if TYPE_CHECKING:
@@ -45,12 +46,23 @@ def solve(
     fit = whole(head).requires_grad_(False)
     if fit.mean.dtype in (torch.float16, torch.bfloat16):
         fit.float()  # steps below the resolution of half precision count
+    joint = head.num_outputs * head.width <= MAX_JOINT_WEIGHTS
+    # features, their products with K weights, and a few matrices
+    needed = 2 * data.features.nbytes + 64 * data.target.numel() * head.num_outputs
+    needed += 32 * head.width**2
+    if not joint and needed <= max_memory_bytes:
+        initial = copy.deepcopy(fit.state_dict())
+        try:
+            alternate(fit, data, max_passes, tolerance, report)
+            load_whole(head, fit.state_dict())
+            return
+        except RuntimeError:  # a factorisation failed: features are too large for the prior
+            fit.load_state_dict(initial)
     blocks = 8 * head.num_outputs * head.width**2
     separate = not (fit.covariance.axis_aligned or fit.covariance.shared)
     if separate and 3 * blocks > max_memory_bytes:
         _descend(fit, data, max_passes, tolerance, report)
     else:
-        joint = head.num_outputs * head.width <= MAX_JOINT_WEIGHTS
         kind = "joint" if joint else "blocks" if 2 * blocks <= max_memory_bytes else "common"
         newton(fit, data, kind, False, max_passes, tolerance, report)
     load_whole(head, fit.state_dict())

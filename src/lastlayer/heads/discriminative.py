@@ -27,6 +27,9 @@ class DiscriminativeClassification(Head):
     The posterior of the weights is Gaussian, $q(w_k) = N(\bar w_k, S_k)$; the logits are
     independent, $z_k \sim N(\bar w_k^\top\phi,\ \phi^\top S_k\phi + \sigma_k^2)$.
 
+    Without a prior it expects logits of unit variance from features of unit mean square: weights
+    of variance 1/N, and a bias of variance 1. `Prior()` is the paper's, of variance 1.
+
     Args:
         num_features: N, the width of the features.
         num_classes: K.
@@ -34,7 +37,7 @@ class DiscriminativeClassification(Head):
         covariance: of the weights of each class.
         bound: on the expected log-softmax, "jensen" (the paper) or "tilted" (tighter).
         noise: label noise σ_k², "diagonal" (learned, the paper) or "none".
-        prior: of weights and noise.
+        prior: of weights and noise; None is `default_prior`.
         bias: whether to append a constant feature, so that the bias is Bayesian too.
         device: of the parameters.
         dtype: of the parameters.
@@ -74,6 +77,11 @@ class DiscriminativeClassification(Head):
             DiagonalNoise(num_classes, device=device, dtype=dtype) if noise == "diagonal" else None
         )
         self.reset_parameters()
+
+    @classmethod
+    def default_prior(cls, num_features: int) -> Prior:
+        """Logits of unit variance for features of unit mean square, whatever the width."""
+        return Prior(variance=1 / num_features, bias_variance=1.0)
 
     @property
     def num_densities(self) -> int:
@@ -149,7 +157,7 @@ class DiscriminativeClassification(Head):
         weight: Tensor | None = None,
         *,
         max_passes: int = 50,
-        tolerance: float = 1e-5,
+        tolerance: float = 1e-4,
         max_memory_bytes: int = 2**31,
         report: Callable[[float], None] | None = None,
     ) -> None:

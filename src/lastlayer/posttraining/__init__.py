@@ -2,13 +2,14 @@
 
 from .features import FeatureExtractor, Features, cache_features
 from .last_layer import LastLayer, find_last_layer
-from .posttrain import posttrain
+from .posttrain import PostTraining, posttrain
 from .solvers import fit_discriminative
 
 __all__ = [
     "FeatureExtractor",
     "Features",
     "LastLayer",
+    "PostTraining",
     "cache_features",
     "find_last_layer",
     "fit_discriminative",

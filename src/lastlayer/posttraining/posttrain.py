@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import copy
 import itertools
+import time
+import warnings
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +19,7 @@ from .._checks import check_choice
 from .._data import Data, batches
 from ..heads import DiscriminativeClassification, GenerativeClassification, Head, Regression
 from ..network import Network
+from .choosing import Choice, by_held_out, by_validation
 from .features import Exit, FeatureExtractor, Features, cache_features
 from .last_layer import find_last_layer
 from .solvers import fit_features
@@ -27,11 +31,23 @@ HEADS: dict[str, type[Head]] = {
 }
 
 
+class PostTraining(NamedTuple):
+    """What `posttrain` says of its fit."""
+
+    prior_variance: float  # s, of the weights
+    reason: str  # by what it was chosen
+    passes: int  # 0 for a closed form
+    loss: float | None  # −ELBO/T, None for a closed form
+    seconds: float  # without those of the backbone
+    converged: bool
+
+
 def posttrain(
     model: nn.Module,
     data: Data,
     head: str | Head | Callable[..., Head] = "discriminative",
     *,
+    validation: Data | None = None,
     layer: str | None = None,
     inplace: bool = False,
     batch_size: int = 1024,
@@ -39,7 +55,7 @@ def posttrain(
     path: Path | str | None = None,
     max_memory_bytes: int = 2**30,
     max_passes: int = 50,
-    tolerance: float = 1e-5,
+    tolerance: float = 1e-4,
     progress: bool | None = None,
     **options: Any,
 ) -> Network:
@@ -51,6 +67,12 @@ def posttrain(
     `fit_discriminative`. A head without a bias takes the weights alone; a layer with one
     output, the logit of a binary question, becomes two classes.
 
+    The variance of the head's prior decides how cautious it is. With `validation`, data that the
+    network was not trained on, it is the one with the lowest NLL there. Without, a discriminative
+    head that is given by name and without a prior takes it from a held-out fifth of the data, if
+    the features have not seen their labels, as those of a pretrained network; else from its own
+    prior. `posttraining` of the network says which, and how the fit went.
+
     "regression" without a `prior` has one in the units of the targets: its variance is the mean
     square of the trained weights, the scale of its noise that of the network's residuals, and its
     mean (`head.prior_mean`) is zero for the weights and the trained bias for the bias.
@@ -61,6 +83,7 @@ def posttrain(
         head: "regression", "discriminative" or "generative", with a bias if the layer has one;
             a callable `(num_features, num_outputs, *, num_data, device, dtype)` that makes one; or
             a head, which is fitted in place.
+        validation: as data, of which the network has seen no labels; chooses the prior's variance.
         layer: dotted name of the layer to replace; by default the linear layer whose output the
             model returns.
         inplace: whether to take the layer out of `model` itself, and not out of a copy.
@@ -75,7 +98,9 @@ def posttrain(
         options: of the head, if it is given by name or callable.
 
     Returns:
-        The backbone, without the layer, and the fitted head.
+        The backbone, without the layer, and the fitted head. Its attribute `posttraining` has the
+        prior's variance and by what it was chosen, passes, loss and seconds. There is a warning if
+        the optimum was not reached.
     """
     if isinstance(head, str):
         check_choice("head", head, HEADS)
@@ -103,7 +128,21 @@ def posttrain(
             progress=progress,
         )
         made = _make(head, site.module, cached, options)
-        fit_features(
+        begun = time.perf_counter()
+        choice: Choice | None = None
+        if validation is not None:
+            if made.learns_prior:
+                raise ValueError(
+                    "validation chooses the variance of the prior, which the ELBO shall choose "
+                    "too; leave out one of them"
+                )
+            unseen = cache_features(backbone, validation, batch_size=batch_size, progress=progress)
+            choice = by_validation(made, cached, unseen)
+        elif head == "discriminative" and "prior" not in options:
+            choice = by_held_out(made, cached)
+        if choice is not None:
+            made.prior = replace(made.prior, variance=choice.variance)
+        losses = fit_features(
             made,
             *cached,
             max_passes=max_passes,
@@ -114,7 +153,23 @@ def posttrain(
     except BaseException:
         _exchange(model, stand_in, site.module)  # whole again, if it is not a copy
         raise
-    return Network(backbone, made)
+    network = Network(backbone, made)
+    reached = len(losses) < max(max_passes, 2) or losses[-2] - losses[-1] < tolerance
+    if not reached:
+        warnings.warn(
+            f"the head's loss still fell by more than tolerance={tolerance:g} in the last of "
+            f"{max_passes} passes; allow more with max_passes",
+            stacklevel=2,
+        )
+    network.posttraining = PostTraining(
+        float(made.prior_variance[0]),
+        "as given by the prior" if choice is None else choice.reason,
+        len(losses),
+        losses[-1] if losses else None,
+        time.perf_counter() - begun,
+        reached,
+    )
+    return network
 
 
 def _peek(data: Data, batch_size: int, device: torch.device | None) -> tuple[Any, Data]:

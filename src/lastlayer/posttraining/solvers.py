@@ -16,7 +16,7 @@ def fit_features(
     weight: Tensor | None = None,
     *,
     max_passes: int = 50,
-    tolerance: float = 1e-5,
+    tolerance: float = 1e-4,
     max_memory_bytes: int = 2**31,
     progress: bool | None = None,
 ) -> list[float]:

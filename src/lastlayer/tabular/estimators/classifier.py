@@ -17,6 +17,7 @@ from ..._checks import check_choice, check_count
 from ...calibration import TemperatureScaling
 from ...heads import DiscriminativeClassification, GenerativeClassification
 from ...predictive import ClassificationPredictive
+from ...priors import Prior
 from ..model import Units
 from ..values import is_missing
 from ._base import Array, LastLayerEstimator, generator
@@ -213,7 +214,12 @@ class LastLayerClassifier(ClassifierMixin, LastLayerEstimator):  # type: ignore[
     def _head(self, num_features: int, num_data: float) -> Any:
         options: Any = {"bias": True} if self.head == "discriminative" else {}
         return HEADS[self.head](
-            num_features, len(self.classes_), num_data=num_data, dtype=torch.float32, **options
+            num_features,
+            len(self.classes_),
+            num_data=num_data,
+            prior=Prior(),
+            dtype=torch.float32,
+            **options,
         )
 
     def _scaling(self) -> TemperatureScaling:
