@@ -149,18 +149,24 @@ def test_a_run_killed_at_twenty_random_points_ends_the_same(tmp_path: Path) -> N
                 os._exit(0)
         return child
 
+    def saved(path: Path) -> int:
+        names = [entry.name for entry in path.iterdir()] if path.exists() else []
+        return max((int(name) for name in names if name.isdecimal()), default=0)
+
     expected, history = run(None)
-    begin = time.monotonic()
-    os.waitpid(started(tmp_path / "rehearsal"), 0)
-    duration = time.monotonic() - begin
     points = random.Random(0)
     kills = 0
     for attempt in range(20):
         path = tmp_path / f"run{attempt // 5}"  # five kills, one after another, in each of four
-        child = started(path)
-        time.sleep(points.uniform(0, 0.4 * duration))
-        os.kill(child, signal.SIGKILL)
-        kills += os.WIFSIGNALED(os.waitpid(child, 0)[1])
+        number = saved(path) + points.randrange(6)  # of the state after which to kill it
+        child, ended = started(path), 0
+        while saved(path) < number and not ended:
+            ended, _ = os.waitpid(child, os.WNOHANG)
+            time.sleep(0.001)
+        if not ended:
+            time.sleep(points.uniform(0, 0.01))  # between two states, or while one is written
+            os.kill(child, signal.SIGKILL)
+            kills += os.WIFSIGNALED(os.waitpid(child, 0)[1])
         if attempt % 5 == 4:
             actual, resumed = run(path)
             exactly(actual, expected)
