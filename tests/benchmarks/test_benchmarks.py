@@ -18,17 +18,21 @@ def _single_precision() -> None:
     torch.set_default_dtype(torch.float32)
 
 
+# Not of these two: minutes of compilation and of a large network, which other tests run a step of.
+LONG_SECTIONS = {"backbone", "compiled"}
+
+
 @pytest.mark.slow
-def test_head_benchmark_measures_every_section(
+def test_head_benchmark_measures_its_sections(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     record = tmp_path / "heads.json"
-    sections = ",".join(heads.SECTIONS)
-    arguments = ["heads.py", "--quick", "--without-vbll", "--sections", sections]
+    sections = set(heads.SECTIONS) - LONG_SECTIONS
+    arguments = ["heads.py", "--quick", "--without-vbll", "--sections", ",".join(sections)]
     monkeypatch.setattr("sys.argv", [*arguments, "--json", str(record)])
     heads.main()
     written = json.loads(record.read_text())
-    assert set(written["sections"]) == set(heads.SECTIONS)
+    assert set(written["sections"]) == sections
     assert all(written["sections"].values())
     for row in written["sections"]["targets"]:
         assert row["ours_ms"] > 0

@@ -15,16 +15,15 @@ from tests.deployment.comparison import (
     loss_and_gradients,
 )
 from tests.helpers.cases import (
-    CASES,
+    COVERING,
     derived,
     make_examples,
     make_head,
 )
 
 
-# Tilted without label noise is left out: seconds to trace, and no operation of its own.
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [name for name in CASES if not name.endswith("tilted-none")])
+@pytest.mark.parametrize("name", COVERING)
 @pytest.mark.usefixtures("_fresh_compiler")
 def test_compiled_loss_and_its_gradients_equal_eager(name: str) -> None:
     head = make_head(name)

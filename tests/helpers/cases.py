@@ -1,6 +1,6 @@
 """Every head with every option, as named constructors, and examples to feed them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -45,6 +45,17 @@ def _cases() -> dict[str, Callable[..., ll.Head]]:
 
 
 CASES = _cases()
+
+
+def _covering() -> Iterator[str]:
+    """Every covariance of each head, and between them all of its other options."""
+    for kind in ("regression", "discriminative", "generative"):
+        for at, covariance in enumerate(COVARIANCES):
+            names = [name for name in CASES if name.startswith(f"{kind}-{covariance}-")]
+            yield names[at % len(names)]
+
+
+COVERING = list(_covering())  # for what takes seconds per case
 
 # One case for every type of predictive.
 PREDICTIVES = [
