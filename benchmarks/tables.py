@@ -60,6 +60,7 @@ TABLES: dict[str, Tables] = {
         **{metric: partial(estimators.by_metric, metric) for metric in estimators.METRICS},
     },
     "docs/decisions/0005-quadrature-for-the-mean-softmax.md": {"softmax": performance.softmax},
+    "docs/decisions/0016-prior-of-a-discriminative-head.md": {"priors": training.priors},
 }
 
 

@@ -1,4 +1,4 @@
-"""Tables of docs/performance.md on training: many seeds, and post-training."""
+"""Tables on training: many seeds, post-training, and priors."""
 
 from __future__ import annotations
 
@@ -62,3 +62,17 @@ def passes() -> str:
         "`benchmarks/posttrain.py`."
     )
     return f"{table(names, rows)}\n\n{about} {provenance(records[0])}"
+
+
+def priors() -> str:
+    """Held-out NLL of discriminative heads by their prior, bound and label noise."""
+    measured = record("priors.json")
+    rows = measured["sections"]["fit"]
+    data = list(dict.fromkeys(row["data"] for row in rows))
+    nll = {(row["candidate"], row["data"]): row["nll"] for row in rows}
+    body = [
+        [candidate, *(f"{nll[candidate, name]:.3f}" for name in data)]
+        for candidate in dict.fromkeys(row["candidate"] for row in rows)
+    ]
+    names = ["", *(name.replace("_", " ") for name in data)]
+    return f"{table(names, body)}\n\n{provenance(measured)}"
