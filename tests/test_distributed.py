@@ -1,8 +1,7 @@
 """Two processes with half a batch each train exactly like one process with the whole batch."""
 
-import time
 from collections.abc import Callable
-from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +11,6 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
-from torch.multiprocessing.spawn import spawn
 from torch.nn.parallel import DistributedDataParallel
 from torch.testing import assert_close
 
@@ -27,9 +25,9 @@ from tests.helpers.cases import (
     make_examples,
     make_head,
 )
+from tests.helpers.processes import NUM_PROCESSES, run_together
 
-NUM_PROCESSES, BATCH = 2, 8
-TIMEOUT = 120.0  # seconds, for all cases together
+BATCH = 8
 
 
 class Model(nn.Module):
@@ -92,18 +90,9 @@ def train(
     }
 
 
-def work(rank: int, folder: str) -> None:
+def work(rank: int, folder: Path) -> None:
     """Train every case on one process's part of the batch; the first process saves the results."""
-    torch.set_num_threads(1)
-    torch.set_default_dtype(torch.float64)
     Triangular.BLOCK = BLOCK
-    dist.init_process_group(
-        "gloo",
-        init_method=f"file://{folder}/store",
-        rank=rank,
-        world_size=NUM_PROCESSES,
-        timeout=timedelta(seconds=TIMEOUT),
-    )
     mesh = init_device_mesh("cpu", (NUM_PROCESSES,))
     results: dict[tuple[str, str, str], Any] = {}
     for objective, names in OBJECTIVES.items():
@@ -120,23 +109,15 @@ def work(rank: int, folder: str) -> None:
                 key = (objective.__name__, name, way.__name__)
                 results[key] = (loss / NUM_PROCESSES, slopes, state)
     if rank == 0:
-        torch.save(results, f"{folder}/results")
-    dist.destroy_process_group()
+        torch.save(results, folder / "results")
 
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str, str], Any]:
     """What two processes compute, launched once for all cases."""
-    folder = str(tmp_path_factory.mktemp("processes"))
-    processes = spawn(work, args=(folder,), nprocs=NUM_PROCESSES, join=False)
-    deadline = time.monotonic() + TIMEOUT
-    try:
-        while not processes.join(timeout=1.0):  # raises what a process raised
-            assert time.monotonic() < deadline, f"no result within {TIMEOUT} seconds"
-    finally:
-        for process in processes.processes:
-            process.kill()
-    return torch.load(f"{folder}/results", weights_only=True)
+    folder = tmp_path_factory.mktemp("processes")
+    run_together(work, folder)
+    return torch.load(folder / "results", weights_only=True)
 
 
 @pytest.mark.slow

@@ -1,24 +1,21 @@
 """A head whose parameters are spread over two processes is fitted like one that is whole."""
 
-import time
 from collections.abc import Callable
-from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
-from torch.multiprocessing.spawn import spawn
 from torch.testing import assert_close
 
 from lastlayer.covariances._triangular import Triangular
 from tests.helpers.cases import BLOCK, CASES, make_examples
+from tests.helpers.processes import NUM_PROCESSES, run_together
 
-NUM_PROCESSES, TIMEOUT = 2, 120.0
 NAMES = [
     "regression-shared-diagonal-identity",
     "regression-dense-dense-identity",
@@ -81,18 +78,9 @@ def run(name: str, way: Callable[..., None], sharding: str) -> dict[str, Any]:
     return {"fresh": fresh, "prediction": prediction, "state": state}
 
 
-def work(rank: int, folder: str) -> None:
+def work(rank: int, folder: Path) -> None:
     """Run every case on every process, and save what each has."""
-    torch.set_num_threads(1)
-    torch.set_default_dtype(torch.float64)
     Triangular.BLOCK = BLOCK
-    dist.init_process_group(
-        "gloo",
-        init_method=f"file://{folder}/store",
-        rank=rank,
-        world_size=NUM_PROCESSES,
-        timeout=timedelta(seconds=TIMEOUT),
-    )
     results = {
         f"{name} {way.__name__} {sharding}": run(name, way, sharding)
         for name in NAMES
@@ -100,23 +88,15 @@ def work(rank: int, folder: str) -> None:
         for sharding in ("head", "network")
         if applies(way, name)
     }
-    torch.save(results, f"{folder}/results{rank}")
-    dist.destroy_process_group()
+    torch.save(results, folder / f"results{rank}")
 
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     """What each of two processes has, launched once for all cases."""
-    folder = str(tmp_path_factory.mktemp("processes"))
-    processes = spawn(work, args=(folder,), nprocs=NUM_PROCESSES, join=False)
-    deadline = time.monotonic() + TIMEOUT
-    try:
-        while not processes.join(timeout=1.0):  # raises what a process raised
-            assert time.monotonic() < deadline, f"no result within {TIMEOUT} seconds"
-    finally:
-        for process in processes.processes:
-            process.kill()
-    return [torch.load(f"{folder}/results{rank}", weights_only=True) for rank in range(2)]
+    folder = tmp_path_factory.mktemp("processes")
+    run_together(work, folder)
+    return [torch.load(folder / f"results{rank}", weights_only=True) for rank in range(2)]
 
 
 @pytest.mark.slow

@@ -3,20 +3,20 @@
 import math
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributions import Categorical, MixtureSameFamily, Normal
-from torch.multiprocessing.spawn import spawn
 from torch.testing import assert_close
 from torch.utils.data import DataLoader, TensorDataset
 
 import lastlayer as ll
 from lastlayer.predictive import GaussianMixturePredictive
+from tests.helpers.processes import run_together
 
 pytest.importorskip("torchmetrics", reason="install lastlayer[metrics]")
 
@@ -592,13 +592,10 @@ def everything(model: Lookup, data: tuple[Tensor, ...]) -> dict[str, float]:
     return metrics.evaluate(model, data, batch_size=5) | metrics.evaluate_ood(model, low, high)
 
 
-def evaluate_part(rank: int, store: str, models: list[Lookup], data: list[Any], whole: list[Any]):
-    torch.set_default_dtype(torch.float64)
-    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
+def evaluate_part(rank: int, _: Path, models: list[Lookup], data: list[Any], whole: list[Any]):
     for model, tensors, expected in zip(models, data, whole, strict=True):
         part = tuple(tensor[rank::2] for tensor in tensors)
         assert everything(model, part) == pytest.approx(expected, rel=1e-9)
-    dist.destroy_process_group()
 
 
 @pytest.mark.slow
@@ -608,4 +605,4 @@ def test_two_processes_get_the_metrics_of_all_data(tmp_path: Any, generator: tor
     index, weight = torch.arange(41), torch.rand(41, generator=generator)
     data = [(index, torch.randn(41, 2, generator=generator), weight), (index, index % 3, weight)]
     whole = [everything(model, tensors) for model, tensors in zip(models, data, strict=True)]
-    spawn(evaluate_part, (str(tmp_path / "store"), models, data, whole), nprocs=2)
+    run_together(evaluate_part, tmp_path, models, data, whole)

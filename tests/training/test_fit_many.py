@@ -111,10 +111,10 @@ def test_each_model_is_retrained_for_its_own_number_of_epochs(schedule: str) -> 
         [regression(seed) for seed in range(COUNT)],
         train,
         validation,
-        epochs=40,
+        epochs=12,
         batch_size=8,
-        learning_rate=0.03,
-        validate_every=5,
+        learning_rate=0.1,
+        validate_every=2,
         retrain=True,
         schedule=schedule,
     )

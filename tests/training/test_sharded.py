@@ -1,9 +1,7 @@
 """A network sharded by FSDP2 over two processes trains, predicts and is saved as if it were not."""
 
 import functools
-import time
 from collections.abc import Callable, Iterator
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -14,16 +12,15 @@ from torch import Tensor, nn
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
-from torch.multiprocessing.spawn import spawn
 from torch.testing import assert_close
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 import lastlayer as ll
 from tests.helpers.networks import classes, classification, curve, regression
+from tests.helpers.processes import NUM_PROCESSES, run_together
 
 pytestmark = pytest.mark.slow
 
-NUM_PROCESSES, TIMEOUT = 2, 240.0  # seconds, for all cases together
 OPTIONS: dict[str, Any] = {
     "epochs": 4,
     "batch_size": 7,
@@ -145,17 +142,8 @@ def refusals(rank: int, shard: Callable[[ll.Network], ll.Network]) -> dict[str, 
     return said
 
 
-def work(rank: int, folder: str) -> None:
+def work(rank: int, folder: Path) -> None:
     """Train every case on one process; the first saves the results, and each what it refused."""
-    torch.set_num_threads(1)
-    torch.set_default_dtype(torch.float64)
-    dist.init_process_group(
-        "gloo",
-        init_method=f"file://{folder}/store",
-        rank=rank,
-        world_size=NUM_PROCESSES,
-        timeout=timedelta(seconds=60),
-    )
     mesh = init_device_mesh("cpu", (NUM_PROCESSES,))
 
     def sharded(model: ll.Network, way: str = "whole") -> ll.Network:
@@ -164,36 +152,28 @@ def work(rank: int, folder: str) -> None:
         return model
 
     found: dict[Any, Any] = {"refused": refusals(rank, sharded)}
-    torch.save(found["refused"], f"{folder}/refused{rank}")
+    torch.save(found["refused"], folder / f"refused{rank}")
     for way in WAYS:
         for name, make in NETWORKS.items():
-            checkpoint = Path(folder) / f"{way}-{name}"
+            checkpoint = folder / f"{way}-{name}"
             model = sharded(make(), way)
             found[way, name] = results(model, name, checkpoint, rank, NUM_PROCESSES)
-    checkpoint = Path(folder) / "interrupted"
+    checkpoint = folder / "interrupted"
     try:
         interrupted(sharded(stopped(15)), checkpoint)
     except InterruptedError:
         found["interrupted"] = interrupted(sharded(stopped(1000)), checkpoint)
     if rank == 0:
-        torch.save(found, f"{folder}/results")
-    dist.destroy_process_group()
+        torch.save(found, folder / "results")
 
 
 @pytest.fixture(scope="module")
 def together(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[Any, Any], list[Any]]:
     """What two processes compute, launched once for all cases."""
-    folder = str(tmp_path_factory.mktemp("processes"))
-    processes = spawn(work, args=(folder,), nprocs=NUM_PROCESSES, join=False)
-    deadline = time.monotonic() + TIMEOUT
-    try:
-        while not processes.join(timeout=1.0):  # raises what a process raised
-            assert time.monotonic() < deadline, f"no result within {TIMEOUT} seconds"
-    finally:
-        for process in processes.processes:
-            process.kill()
-    refused = [torch.load(f"{folder}/refused{rank}") for rank in range(NUM_PROCESSES)]
-    return torch.load(f"{folder}/results", weights_only=True), refused
+    folder = tmp_path_factory.mktemp("processes")
+    run_together(work, folder)
+    refused = [torch.load(folder / f"refused{rank}") for rank in range(NUM_PROCESSES)]
+    return torch.load(folder / "results", weights_only=True), refused
 
 
 @pytest.mark.parametrize("way", WAYS)
