@@ -1,6 +1,7 @@
 """The other commands, and the command line as a program."""
 
 import csv
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -115,3 +116,24 @@ def test_training_infers_columns_once(folder, tmp_path, monkeypatch, capsys):
     assert run([*command, "--model", str(tmp_path / "model")]) == 0
     assert len(tables) == 1
     assert "category" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["fit", "predict", "evaluate", "report", "export", "demo"])
+def test_help_ends_with_an_example(command, capsys):
+    assert run([command, "--help"]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert f"Example: lastlayer {command} " in shown
+
+
+@pytest.mark.slow
+def test_a_shell_completes_the_names_of_commands():
+    code = "import sys; sys.argv = ['lastlayer']; from lastlayer.tabular.cli import main; main()"
+    asked = {
+        "_LASTLAYER_COMPLETE": "complete_bash",
+        "COMP_WORDS": "lastlayer pre",
+        "COMP_CWORD": "1",
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=os.environ | asked, capture_output=True, text=True
+    )
+    assert done.stdout.split() == ["predict"]

@@ -1,4 +1,4 @@
-"""The command line for tables: fit, predict, evaluate, report, export, demo."""
+"""The command line for tables: fit, predict, evaluate, report, export, demo; and doctor."""
 
 from __future__ import annotations
 
@@ -21,5 +21,15 @@ def main() -> None:
         print("lastlayer: interrupted", file=sys.stderr)
         sys.exit(130)
     except ImportError as error:
+        if sys.argv[1:] == ["doctor"]:  # which is there for this
+            print_doctor()
         sys.exit(f"lastlayer: the command line needs {error.name}; install it with: {EXTRA}")
     sys.exit(run(sys.argv[1:]))
+
+
+def print_doctor() -> None:
+    """Print versions, threads, devices, and what is missing for which extra."""
+    from ...doctor import lines
+
+    for line in lines():
+        print(line)

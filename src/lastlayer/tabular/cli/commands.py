@@ -15,7 +15,7 @@ from rich.markup import escape
 from tqdm import tqdm
 
 from ..._disk import replacing
-from . import LEVEL
+from . import LEVEL, print_doctor
 from .arguments import (
     Delimiter,
     Head,
@@ -33,7 +33,6 @@ app = typer.Typer(
     help="Predictions from tables, with calibrated uncertainty.",
     epilog="Start with: **lastlayer demo**, or **lastlayer fit train.csv --target price**.",
     no_args_is_help=True,
-    add_completion=False,
     rich_markup_mode="markdown",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -43,7 +42,7 @@ output = Console(highlight=False)
 ROW_LABELS = ("", "Unnamed: 0")  # how pandas writes the name of an unnamed index, and reads it
 
 
-@app.command()
+@app.command(epilog="Example: **lastlayer fit train.csv --target price**")
 def fit(
     train: Annotated[Path, typer.Argument(help="CSV or Parquet file with a header.")],
     target: Annotated[str, typer.Option(help="Column to predict.")],
@@ -135,7 +134,9 @@ def fit(
     console.print(f"{_bold(model)} written in {time.monotonic() - started:.0f} s")
 
 
-@app.command()
+@app.command(
+    epilog="Example: **lastlayer predict model new.csv --output predictions.csv --level 0.8**"
+)
 def predict(
     model: ModelFolder,
     table: Annotated[Path, typer.Argument(help="CSV or Parquet file with the model's columns.")],
@@ -176,7 +177,7 @@ def predict(
     console.print(f"{_bold(to)}: {rows:,} rows, {unusual:,} of them unusual")
 
 
-@app.command()
+@app.command(epilog="Example: **lastlayer evaluate model test.csv**")
 def evaluate(
     model: ModelFolder,
     table: Annotated[Path, typer.Argument(help="CSV or Parquet file with the target.")],
@@ -199,7 +200,7 @@ def evaluate(
         console.print(line)
 
 
-@app.command()
+@app.command(epilog="Example: **lastlayer report model test.csv --output report.html**")
 def report(
     model: ModelFolder,
     table: Annotated[Path, typer.Argument(help="CSV or Parquet file, best with the target.")],
@@ -219,7 +220,7 @@ def report(
     console.print(f"{_bold(to)} written; open it in a browser")
 
 
-@app.command()
+@app.command(epilog="Example: **lastlayer export model --onnx --output model.onnx**")
 def export(
     model: ModelFolder,
     onnx: Annotated[bool, typer.Option("--onnx", help="As ONNX, the only format so far.")] = False,
@@ -237,7 +238,7 @@ def export(
         console.print(f"  {name}  {value:.1e}")
 
 
-@app.command()
+@app.command(epilog="Example: **lastlayer demo --folder demo-output**")
 def demo(
     folder: Annotated[Path, typer.Option(help="Folder to write.")] = Path("demo-output"),
 ) -> None:
@@ -260,6 +261,15 @@ def demo(
     evaluate(model, test)
     _show_command(f"lastlayer report {model} {test} --output {page}")
     report(model, test, page)
+
+
+@app.command()
+def doctor() -> None:
+    """Print versions, threads, devices, and what is missing for which extra.
+
+    Please add it to a report of a bug.
+    """
+    print_doctor()
 
 
 def _show_command(command: str) -> None:
