@@ -17,7 +17,7 @@ PAGES = sorted(
 )
 BLOCK = re.compile(r"^```(python|sh)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 # Their code trains for a second or longer.
-SLOW = {"README.md", "docs/tables.md", "docs/using.md"}
+SLOW = {"README.md", "docs/frameworks.md", "docs/tables.md", "docs/using.md"}
 
 
 def blocks(page: str) -> list[tuple[str, str]]:
@@ -33,6 +33,10 @@ def pages_with_code() -> list[object]:
     ]
 
 
+# Lightning's advice, and what torch has deprecated since.
+@pytest.mark.filterwarnings("ignore:.*does not have many workers")
+@pytest.mark.filterwarnings("ignore:The number of training batches")
+@pytest.mark.filterwarnings("ignore:.isinstance.treespec, LeafSpec.:FutureWarning")
 @pytest.mark.parametrize("page", pages_with_code())
 def test_the_code_of_a_page_runs_from_top_to_bottom(
     page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
