@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from benchmarks.comparison import (
     DENSE,
@@ -14,7 +15,7 @@ from benchmarks.comparison import (
     Budget,
     compare,
 )
-from benchmarks.contenders import FLOAT_BYTES, Size, vbll_obstacle
+from benchmarks.contenders import FLOAT_BYTES, Model, Size, vbll_obstacle
 from benchmarks.report import Row
 from benchmarks.timing import progress
 
@@ -31,8 +32,21 @@ def grid_rows(budget: Budget, quick: bool, with_vbll: bool) -> list[Row]:
         for width in (WIDTHS[:1] if quick else WIDTHS)
         for outputs in (OUTPUTS[:2] if quick else OUTPUTS)
     ]
+    return _rows(MODELS, sizes, ("train", "predict"), budget, with_vbll)
+
+
+def predict_rows(budget: Budget, quick: bool, with_vbll: bool) -> list[Row]:
+    """Predictions of classes at one batch size and width."""
+    sizes = [Size(128, 640, outputs) for outputs in (OUTPUTS[1:2] if quick else OUTPUTS[1:])]
+    models = [model for model in MODELS if model.head != "regression"]
+    return _rows(models[1:] if quick else models, sizes, ("predict",), budget, with_vbll)
+
+
+def _rows(
+    models: list[Model], sizes: list[Size], phases: Sequence[str], budget: Budget, with_vbll: bool
+) -> list[Row]:
     rows = []
-    for model in MODELS:
+    for model in models:
         for size in sizes:
             if (size.outputs == 1) != (model.head == "regression"):
                 continue  # regression with one output, classification with at least two classes
@@ -40,7 +54,7 @@ def grid_rows(budget: Budget, quick: bool, with_vbll: bool) -> list[Row]:
             if model.covariance == "dense" and factors > LIMIT:
                 continue
             obstacle = vbll_obstacle(model, size) if with_vbll else "vbll left out"
-            for phase in ("train", "predict"):
+            for phase in phases:
                 progress(f"grid: {phase} {model} {size}")
                 libraries = ["lastlayer", "linear", *([] if obstacle else ["vbll"])]
                 timings = compare(phase, model, size, libraries, budget)

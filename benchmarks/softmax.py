@@ -89,7 +89,7 @@ def second_order(mean: Tensor, variance: Tensor) -> Tensor:
 
 
 def sampled(mean: Tensor, variance: Tensor, num_samples: int = 100) -> Tensor:
-    """A hundred samples, with the seed fixed."""
+    """The mean over samples, with the seed fixed."""
     generator = torch.Generator().manual_seed(0)
     noise = torch.randn(num_samples, *mean.shape, generator=generator, dtype=mean.dtype)
     return (mean + variance.sqrt() * noise).softmax(-1).mean(0)
@@ -103,6 +103,7 @@ APPROXIMATIONS: dict[str, Approximation] = {
     "second order": second_order,
     "Laplace bridge": laplace_bridge,
     "softmax of the mean": plain,
+    "20 samples": functools.partial(sampled, num_samples=20),
     "100 samples": sampled,
 }
 

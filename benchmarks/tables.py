@@ -32,6 +32,7 @@ TABLES: dict[str, Tables] = {
         "backbone": partial(section, "backbone"),
         "cancellation": partial(section, "cancellation"),
         "grid": performance.grid,
+        "predict": partial(section, "predict", "predict.json"),
         "seeds": training.seeds,
         "tracing": training.tracing,
         "posttrain": training.passes,

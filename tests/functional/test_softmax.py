@@ -7,8 +7,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.distributions import Categorical
+from torch.profiler import profile
 
 import lastlayer as ll
+from lastlayer.functional import softmax_quick
 from lastlayer.functional.softmax import expected_log_softmax
 from tests.helpers.reference import sampled
 
@@ -145,3 +147,120 @@ def test_probabilities_are_those_of_the_log_probabilities(generator: torch.Gener
     variance = 100 * torch.rand(50, 7, generator=generator)
     probs = ll.functional.expected_softmax(mean, variance)
     torch.testing.assert_close(expected_log_softmax(mean, variance).exp(), probs, rtol=0, atol=1e-3)
+
+
+# ------------------------------------------------------------------------------- the quick rule
+
+
+def grid_of_logits(generator: torch.Generator) -> list[tuple[Tensor, Tensor]]:
+    """Means and variances like those of benchmarks/softmax.py."""
+    cases = []
+    for num_classes in (2, 3, 10, 30, 100):
+        for spread in (0.5, 2.0, 5.0, 10.0):
+            for centre in (0.01, 0.1, 1.0, 10.0, 100.0):
+                for decades in (0.0, 3.0):
+                    mean = spread * torch.randn(5, num_classes, generator=generator)
+                    place = torch.rand(5, num_classes, generator=generator) - 0.5
+                    cases.append((mean, centre * 10 ** (decades * place)))
+    return cases
+
+
+def test_quick_probabilities_are_off_by_less_than_a_ten_thousandth_on_average(
+    generator: torch.Generator,
+) -> None:
+    absolute, lost = [], []
+    for mean, variance in grid_of_logits(generator):
+        truth = ll.functional.expected_softmax(mean, variance, num_nodes=100)
+        probs = ll.functional.expected_softmax(mean.float(), variance.float()).double()
+        absolute.append((probs - truth).abs().flatten())
+        terms = truth * (truth.clamp_min(1e-30).log() - probs.clamp_min(1e-30).log())
+        lost.append(terms.sum(-1))
+    assert torch.cat(absolute).mean() < 1e-4
+    assert torch.cat(absolute).max() < 0.05
+    assert torch.cat(lost).mean() < 1e-4  # nats
+
+
+@pytest.mark.parametrize("variance", [0.0, 0.03, 0.3, 1.0, 3.0, 10.0, 100.0, 1000.0])
+def test_fitted_exponents_are_those_of_a_normal_and_a_gumbel_variable(variance: float) -> None:
+    classes = softmax_quick._classes(torch.zeros(1), torch.tensor([variance]))
+    value = torch.linspace(-3, 6, 200).unsqueeze(-1) * math.sqrt(1 + variance)
+    exponent, hazard = softmax_quick._exponents(classes, value)
+    score = torch.linspace(-9, 9, 2001)
+    weight = (-score.square() / 2).softmax(-1)
+    gumbel = value - math.sqrt(variance) * score
+    power = (-gumbel).clamp(max=700).exp()
+    cdf = (weight * (-power).exp()).sum(-1, keepdim=True)
+    density = (weight * (-power).exp() * power).sum(-1, keepdim=True)
+    torch.testing.assert_close((-exponent).exp(), cdf, rtol=0, atol=2e-3)
+    scaled = math.sqrt(1 + variance) * (hazard * (-exponent).exp() - density)
+    assert scaled.abs().max() < 1e-2
+
+
+def test_quick_probabilities_are_exact_without_variance(generator: torch.Generator) -> None:
+    mean = 20 * torch.randn(50, 7, generator=generator)
+    probs = ll.functional.expected_softmax(mean, torch.zeros_like(mean))
+    torch.testing.assert_close(probs, mean.softmax(-1))
+    entropy = ll.functional.expected_entropy_of_softmax(mean, torch.zeros_like(mean))
+    torch.testing.assert_close(entropy, Categorical(logits=mean).entropy())
+
+
+def test_quick_rules_are_the_same_compiled_mapped_and_in_parts(
+    generator: torch.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mean, variance = 3 * torch.randn(6, 5, generator=generator), torch.rand(6, 5)
+    for rule in (ll.functional.expected_softmax, ll.functional.expected_entropy_of_softmax):
+        expected = rule(mean, variance)
+        compiled = torch.compile(rule, fullgraph=True, backend="eager")
+        torch.testing.assert_close(compiled(mean, variance), expected)
+        torch.testing.assert_close(torch.func.vmap(rule)(mean, variance), expected)
+        with torch.no_grad():
+            torch.testing.assert_close(rule(mean, variance), expected)
+            torch.testing.assert_close(torch.func.vmap(rule)(mean, variance), expected)
+        with monkeypatch.context() as patched:
+            patched.setattr(softmax_quick, "LOGITS_AT_ONCE", 10)
+            torch.testing.assert_close(rule(mean, variance), expected)
+    torch._dynamo.reset()
+
+
+def test_quick_rules_have_finite_gradients_that_are_those_of_the_accurate_rule(
+    generator: torch.Generator,
+) -> None:
+    mean = (2 * torch.randn(20, 5, generator=generator)).requires_grad_()
+    variance = (2 * torch.rand(20, 5, generator=generator)).requires_grad_()
+    slopes = torch.randn(20, 5, generator=generator)
+    quick, accurate = (
+        torch.autograd.grad(
+            (slopes * ll.functional.expected_softmax(mean, variance, num_nodes)).sum(),
+            [mean, variance],
+        )
+        for num_nodes in (None, 64)
+    )
+    for found, expected in zip(quick, accurate, strict=True):
+        torch.testing.assert_close(found, expected, rtol=0, atol=1e-2)
+    far, wide = torch.tensor(FAR).unbind(1)
+    leaves = far.requires_grad_(), wide.requires_grad_()
+    for rule in (ll.functional.expected_softmax, ll.functional.expected_entropy_of_softmax):
+        for gradient in torch.autograd.grad(rule(*leaves).square().sum(), leaves):
+            assert gradient.isfinite().all()
+
+
+def test_log_probability_of_labels_is_that_among_all(generator: torch.Generator) -> None:
+    mean, variance = torch.tensor(FAR).unbind(1)
+    log_probs = expected_log_softmax(mean, variance)
+    for label in (0, 1):
+        labels = torch.full((len(FAR), 1), label)
+        found = expected_log_softmax(mean, variance, classes=labels)
+        torch.testing.assert_close(found, log_probs[:, label : label + 1])
+
+
+def test_probabilities_of_many_classes_take_little_memory(generator: torch.Generator) -> None:
+    mean = torch.randn(4, 32_000, generator=generator, dtype=torch.float32)
+    variance = torch.rand(4, 32_000, generator=generator, dtype=torch.float32)
+    with torch.no_grad(), profile(profile_memory=True) as profiled:
+        ll.functional.expected_softmax(mean.repeat(16, 1), variance.repeat(16, 1))
+    held = peak = 0
+    for event in profiled.profiler.kineto_results.events():
+        if event.name() == "[memory]":
+            held += event.nbytes()
+            peak = max(peak, held)
+    assert peak < 8 * 16 * mean.numel() * 4  # logits, mean and variance repeated among them

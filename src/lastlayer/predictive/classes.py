@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from .._checks import check_count
+from .._checks import check_count, check_labels
 from ..functional import expected_entropy_of_softmax, expected_log_softmax, expected_softmax
 from ._base import as_shape, log_mean_exp
 from .classification import ClassificationPredictive, entropy
@@ -35,11 +35,22 @@ class DiscriminativePredictive(ClassificationPredictive):
         return self.epistemic_variance + self.noise_variance
 
     def probs(
-        self, num_samples: int | None = None, generator: torch.Generator | None = None
+        self,
+        num_samples: int | None = None,
+        generator: torch.Generator | None = None,
+        *,
+        num_nodes: int | None = None,
     ) -> Tensor:
-        """Class probabilities E[softmax(z)], (*batch, K); quadrature unless samples are asked."""
+        """Class probabilities E[softmax(z)], (*batch, K); quadrature unless samples are asked.
+
+        Args:
+            num_samples: the mean softmax of so many draws of the logits instead.
+            generator: of the draws.
+            num_nodes: of an accurate quadrature, 32 for instance; see
+                `lastlayer.functional.expected_softmax`.
+        """
         if num_samples is None:
-            return expected_softmax(self.logit_mean, self.logit_variance)
+            return expected_softmax(self.logit_mean, self.logit_variance, num_nodes)
         check_count("num_samples", num_samples)
         logits = self.sample_logits((num_samples,), generator)
         return logits.softmax(-1).mean(0)
@@ -47,6 +58,17 @@ class DiscriminativePredictive(ClassificationPredictive):
     def log_probs(self) -> Tensor:
         """Logarithms of the class probabilities, by quadrature, (*batch, K)."""
         return expected_log_softmax(self.logit_mean, self.logit_variance)
+
+    def log_prob(self, target: Tensor) -> Tensor:
+        """Log-probability of class labels, (*batch,)."""
+        target = check_labels(target, self.batch_shape).unsqueeze(-1)
+        found = expected_log_softmax(self.logit_mean, self.logit_variance, classes=target)
+        return found.squeeze(-1)
+
+    def entropy(self) -> Tensor:
+        """Entropy of the label in nats, (*batch,)."""
+        probs = self.probs().clamp_min(1e-30)  # a class that cannot be adds nothing
+        return -(probs * probs.log()).sum(-1)
 
     def mutual_information(
         self, num_samples: int | None = None, generator: torch.Generator | None = None
