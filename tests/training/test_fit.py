@@ -139,16 +139,6 @@ def test_learning_rate_follows_its_schedule_through_the_steps(schedule: Any, fac
     assert rates == pytest.approx([0.01 * factor((step + 0.5) / 8) for step in range(8)])
 
 
-def test_warmup_rises_and_then_falls() -> None:
-    from lastlayer.training.options import warmup_cosine
-
-    values = [warmup_cosine(done / 100) for done in range(101)]
-    assert values[0] == 0
-    assert values[5] == pytest.approx(1.0)
-    assert values[-1] == pytest.approx(0.0)
-    assert max(values) == values[5]
-
-
 def test_every_example_is_seen_once_per_epoch_in_an_order_of_the_seed() -> None:
     seen: list[list[Tensor]] = []
 

@@ -12,7 +12,8 @@ from lastlayer.training.options import Options
 
 FIELDS = {field.name: field for field in dataclasses.fields(Options)}
 FIT = set(FIELDS)
-MANY = FIT - {"seed"}
+ALONE = {"seed", "groups", "augment", "monitor"}  # of one model
+MANY = FIT - ALONE
 CROSSFIT = MANY - {"weight_decay", "validate_every", "patience", "retrain"}
 OWN_DEFAULTS = {"epochs", "learning_rate", "schedule", "optimizer"}
 

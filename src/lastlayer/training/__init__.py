@@ -2,7 +2,7 @@
 
 from .fit import fit, fit_many
 from .history import History
-from .options import SCHEDULES
+from .schedules import SCHEDULES, one_cycle, warmup
 from .soap import SOAP
 
-__all__ = ["SCHEDULES", "SOAP", "History", "fit", "fit_many"]
+__all__ = ["SCHEDULES", "SOAP", "History", "fit", "fit_many", "one_cycle", "warmup"]

@@ -39,6 +39,7 @@ class Bar:
         self.what = (f"{label}, " if label else "") + ("epoch", "retraining, epoch")[phase]
         self.epochs = max((trainee.epochs for trainee in running), default=0)
         done = max((len(trainee.history) for trainee in running), default=0)
+        self.parts = dict(PARTS)
         self.shown: dict[str, float] = {}
         self.next_look = 0.0
         measures = "{remaining} left" if label else "{rate_fmt} {remaining} left{postfix}"
@@ -67,8 +68,14 @@ class Bar:
             self._show({name: float(value.mean()) for name, value in losses.items()})
         self.bar.update(count)
 
-    def epoch(self, running: Sequence[Trainee]) -> None:
-        """After an epoch: the means over it, and over the models in training."""
+    def epoch(self, running: Sequence[Trainee], monitored: Sequence[str] = ()) -> None:
+        """After an epoch: the means over it, and over the models in training.
+
+        Args:
+            running: the models in training.
+            monitored: names in their histories to show besides the usual ones.
+        """
+        self.parts |= {name: name for name in monitored}
         if self.bar.disable:
             return
         rows = [trainee.history[-1] for trainee in running]
@@ -79,5 +86,5 @@ class Bar:
     def _show(self, values: dict[str, float]) -> None:
         if self.label:
             return
-        self.shown |= {label: values[name] for name, label in PARTS.items() if name in values}
+        self.shown |= {label: values[name] for name, label in self.parts.items() if name in values}
         self.bar.set_postfix({label: f"{value:.4g}" for label, value in self.shown.items()})

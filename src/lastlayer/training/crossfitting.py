@@ -13,8 +13,9 @@ from torch.optim import Optimizer
 
 from .._checks import check_count
 from .folds import CrossFit, Fold, Tensors, calibrated, held_out_predictions
-from .options import Options, Schedule
+from .options import Options
 from .run import run
+from .schedules import Schedule
 from .search import Problem, Setting, alike, lengths
 from .soap import SOAP
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +12,9 @@ from torch.optim import Optimizer
 
 from .._data import Data
 from .history import History
-from .options import Options, Schedule
+from .options import Options
 from .run import run
+from .schedules import Schedule
 
 
 def fit(
@@ -28,7 +29,10 @@ def fit(
     clip: float | None = 1.0,
     schedule: str | Schedule = "constant",
     optimizer: Callable[..., Optimizer] | None = None,
+    groups: Mapping[str, Mapping[str, float]] | None = None,
+    augment: Callable[[Any], Any] | None = None,
     precision: str = "full",
+    monitor: Callable[[nn.Module], Mapping[str, float]] | None = None,
     validate_every: int = 1,
     patience: int | None = None,
     retrain: bool = False,
@@ -62,11 +66,23 @@ def fit(
         learning_rate: maximum, by which the schedule is multiplied.
         weight_decay: of the backbone; heads and variational layers have priors of their own.
         clip: maximum norm of the gradient; None for no limit.
-        schedule: of the learning rate, "constant", "cosine" or "warmup_cosine", or a function
-            from the fraction of training done to a factor.
+        schedule: of the learning rate, "constant", "cosine", "warmup_cosine" or "one_cycle", or a
+            function from the fraction of training done to a factor, as `lastlayer.training.warmup`
+            and `one_cycle` make them.
         optimizer: a function of parameter groups and `lr`, as `torch.optim.SGD` is; AdamW.
+        groups: by pattern, what `learning_rate` and `weight_decay` are multiplied by for the
+            parameters of that name, or of modules of that name, as {"backbone":
+            {"learning_rate": 0.1}} or {"*.norm.bias": {"weight_decay": 0}}. The first pattern
+            that fits a name counts.
+        augment: a function of the inputs of a training batch, on the model's device, that returns
+            what to train on in their place: random flips and shifts of images. It should draw
+            from torch's random numbers, which are seeded anew in each epoch, so that a resumed
+            run draws the same.
         precision: "full", or mixed with "bfloat16" or "float16".
-        validate_every: epochs between validations.
+        monitor: a function of the model, in evaluation mode, whose numbers are added to the
+            history and the progress bar, wherever there would be a validation: a score of
+            out-of-distribution inputs, say, which needs no labels. It does not change training.
+        validate_every: epochs between validations, and between calls of `monitor`.
         patience: stop at a validation this many epochs after the best one; None for never.
         retrain: choose the number of epochs on the validation data, then train again from the
             initial weights for as many epochs on training and validation data together, along

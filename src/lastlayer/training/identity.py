@@ -15,7 +15,7 @@ from .._data import Data, digest, has_own_batches, num_batches, num_examples
 from .options import Options
 
 # Options that a resumed run may change: where and how fast it runs, not what it computes.
-FREE = {"seed", "device", "compile", "checkpoint", "checkpoint_every", "progress"}
+FREE = {"seed", "device", "compile", "monitor", "checkpoint", "checkpoint_every", "progress"}
 POINTS = 33  # of a schedule, from the beginning to the end
 
 
@@ -33,6 +33,8 @@ def identity(
         "schedule": _name(options.schedule),
         "learning rates": [options.rate(at / (POINTS - 1)) for at in range(POINTS)],
         "optimizer": _name(options.optimizer),
+        "groups": {name: dict(group) for name, group in (options.groups or {}).items()},
+        "augment": _name(options.augment),
         "number of models": len(models),
         "model": _described(models[0]).splitlines(),
         "functions": _functions(models[0]),

@@ -47,6 +47,9 @@ class Engine(Protocol):
     def validate(self) -> list[float]:
         """The validation NLL of each active model."""
 
+    def monitor(self) -> list[dict[str, float]]:
+        """The numbers that the option of that name asks for, of each active model."""
+
     def snapshot(self) -> Any:
         """A copy of the present weights of all models."""
 
@@ -174,13 +177,16 @@ class Loop:
             while engine.active:
                 number = len(self._running(engine)[0].history) + 1
                 rows = engine.epoch(number, self.options.epochs, bar.step)
-                due = validated and (
-                    number % self.options.validate_every == 0 or number == self.options.epochs
-                )
-                nlls = engine.validate() if due else [None] * len(rows)
-                for at, row, nll in zip(list(engine.active), rows, nlls, strict=True):
-                    self._record(engine, at, number, row, nll, good)
-                bar.epoch(self._running(engine))
+                every, last = self.options.validate_every, number == self.options.epochs
+                due = number % every == 0 or last
+                nlls = engine.validate() if due and validated else [None] * len(rows)
+                monitored = due and self.options.monitor is not None
+                numbers = engine.monitor() if monitored else [{} for _ in rows]
+                for at, row, nll, more in zip(
+                    list(engine.active), rows, nlls, numbers, strict=True
+                ):
+                    self._record(engine, at, number, _joined(row, more), nll, good)
+                bar.epoch(self._running(engine), list(numbers[0]))
                 patience = self.options.patience if validated else None
                 done = [at for at in engine.active if self.trainees[at].done(patience)]
                 for at in done:
@@ -258,6 +264,13 @@ class Loop:
         if not self.processes.first:
             return True
         return None if self.options.progress is None else not self.options.progress
+
+
+def _joined(row: dict[str, float], more: dict[str, float]) -> dict[str, float]:
+    """The row of an epoch with what a monitor adds, under names of its own."""
+    if taken := sorted({*row, "epoch", "validation_nll"} & set(more)):
+        raise ValueError(f"monitor must return other names than those of the history: {taken}")
+    return row | more
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from .._data import Batch
 from .checkpoint import copied
 from .objective import Objective
 from .one import weighted_sums
-from .options import Options, decays, mixed_seed, permutation
+from .options import Factors, Options, decays, mixed_seed, permutation, set_rate
 from .stacking import length, part, stacked
 from .tracing import trace
 
@@ -79,7 +79,7 @@ class ManyModels:
         for name, decay in self.decayed.items():
             self.parameters[name].requires_grad_()
             groups[decay].append(self.parameters[name])
-        chosen = [(group, decay) for decay, group in groups.items()]
+        chosen = [(group, Factors(1.0, float(decay))) for decay, group in groups.items()]
         self.optimizer = self.options.make_optimizer(chosen, stacked=True)
 
     @property
@@ -131,8 +131,7 @@ class ManyModels:
             factor = (self.options.clip / (norm + 1e-6)).clamp(max=1.0)  # as torch does
         for name, gradient in gradients.items():  # not in place: they may share memory
             self.parameters[name].grad = gradient * _along(factor, gradient)
-        for group in self.optimizer.param_groups:
-            group["lr"] = rate
+        set_rate(self.optimizer, rate)
         self.optimizer.step()
         return {**logged, "gradient_norm": norm}
 
@@ -196,6 +195,10 @@ class ManyModels:
         )
         values = (-sums[:, 0] / sums[:, 1]).tolist()
         return [values[self.rows.index(at)] for at in self.active]
+
+    def monitor(self) -> list[dict[str, float]]:
+        """Not offered: the models are there as one."""
+        raise NotImplementedError("fit_many takes no monitor")
 
     def snapshot(self) -> tuple[list[int], dict[str, Tensor]]:
         """A copy of the present weights of all rows, and their models."""

@@ -11,8 +11,9 @@ from torch import Tensor, nn
 from .._data import Batch, Data, batches, has_own_batches, num_batches, num_examples
 from .._sharding import load_whole
 from .checkpoint import copied
+from .loop import own_random_numbers
 from .objective import Objective
-from .options import Options, decays, mixed_seed, permutation
+from .options import Factors, Options, mixed_seed, permutation, set_rate
 from .preparation import NO_TARGET, reseed
 from .processes import Part, Processes
 from .sharding import clip_gradients, is_shard, load_optimizer, replicated
@@ -38,11 +39,13 @@ class OneModel:
         self.device = next(model.parameters()).device
         self.processes, self.rank = processes, processes.rank
         self.active = [0]
+        self.rate = options.rate(0.0)
         named = dict(model.named_parameters())
-        groups: dict[tuple[bool, bool], list[Tensor]] = {}  # an optimiser steps through each apart
-        for name, decay in decays(model):
-            groups.setdefault((not decay, is_shard(named[name])), []).append(named[name])
-        chosen = [(groups[key], not key[0]) for key in sorted(groups)]
+        groups: dict[tuple[Factors, bool], list[Tensor]] = {}  # an optimiser steps each apart
+        for name, factors in options.grouped(model):
+            groups.setdefault((factors, is_shard(named[name])), []).append(named[name])
+        keys = sorted(groups, key=lambda key: (-key[0].weight_decay, key[0].learning_rate, key[1]))
+        chosen = [(groups[key], key[0]) for key in keys]
         self.parameters = [parameter for group, _ in chosen for parameter in group]
         self.optimizer = options.make_optimizer(chosen)
         self.sharded = any(map(is_shard, named.values()))
@@ -83,7 +86,7 @@ class OneModel:
         means = torch.stack([sums[name].double().cpu() for name in names]) / steps
         means = self.processes.sum(means.to(self.device)).cpu() / self.processes.size
         row = dict(zip(names, means.tolist(), strict=True))
-        return [row | {"learning_rate": self.optimizer.param_groups[0]["lr"]}]
+        return [row | {"learning_rate": self.rate}]
 
     def _batches(self, number: int) -> Iterator[tuple[Batch, float, int]]:
         """Batches, what their losses count, and the number of examples of all processes."""
@@ -118,8 +121,11 @@ class OneModel:
         if batch.target is None:
             raise ValueError(NO_TARGET)
         options, scaler = self.options, self.scaler
-        for group in self.optimizer.param_groups:
-            group["lr"] = options.rate(done)
+        self.rate = options.rate(done)
+        set_rate(self.optimizer, self.rate)
+        if options.augment is not None:
+            with torch.no_grad():
+                batch = batch._replace(inputs=options.augment(batch.inputs))
         self.optimizer.zero_grad(set_to_none=True)
         with options.autocast(self.device):
             loss, logged = self.objective(*(part for part in batch if part is not None))
@@ -153,6 +159,14 @@ class OneModel:
         if not count:
             raise ValueError("the validation data are empty, or their weights all zero")
         return [-total / count]
+
+    def monitor(self) -> list[dict[str, float]]:
+        """The numbers of the option of that name."""
+        assert self.options.monitor is not None
+        self.model.eval()
+        with torch.no_grad(), own_random_numbers():
+            found = self.options.monitor(self.model)
+        return [{name: float(value) for name, value in found.items()}]
 
     def _validation(self, size: int) -> Iterator[tuple[Batch, bool]]:
         """This process's batches of the validation data, and whether they count."""

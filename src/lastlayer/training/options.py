@@ -2,45 +2,32 @@
 
 from __future__ import annotations
 
+import fnmatch
 import hashlib
-import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.optim import AdamW, Optimizer
 
 from .._checks import check_choice, check_count, check_number, check_positive
+from .schedules import Schedule, named
 
-# Factor on the learning rate as a function of the fraction of training that is done.
-Schedule = Callable[[float], float]
-
-
-def constant(_: float) -> float:
-    """The same learning rate throughout."""
-    return 1.0
-
-
-def cosine(done: float) -> float:
-    """A learning rate that falls to zero along half a cosine."""
-    return 0.5 * (1 + math.cos(math.pi * done))
-
-
-def warmup_cosine(done: float) -> float:
-    """`cosine` after a linear rise over the first twentieth of training."""
-    return min(1.0, 20 * done) * cosine(max(0.0, done - 0.05) / 0.95)
-
-
-SCHEDULES: dict[str, Schedule] = {
-    "constant": constant,
-    "cosine": cosine,
-    "warmup_cosine": warmup_cosine,
-}
 PRECISIONS = {"full": None, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+GROUPED = ("learning_rate", "weight_decay")  # settings of which a group may have a multiple
+
+
+class Factors(NamedTuple):
+    """What the learning rate and the weight decay of some parameters are multiplied by."""
+
+    learning_rate: float = 1.0
+    weight_decay: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -54,7 +41,10 @@ class Options:
     clip: float | None = 1.0
     schedule: str | Schedule = "constant"
     optimizer: Callable[..., Optimizer] | None = None
+    groups: Mapping[str, Mapping[str, float]] | None = None
+    augment: Callable[[Any], Any] | None = None
     precision: str = "full"
+    monitor: Callable[[nn.Module], Mapping[str, float]] | None = None
     validate_every: int = 1
     patience: int | None = None
     retrain: bool = False
@@ -88,30 +78,61 @@ class Options:
             check_positive("clip", self.clip)
         if self.patience is not None:
             check_count("patience", self.patience)
-        if not callable(self.schedule):
-            check_choice("schedule", self.schedule, SCHEDULES)
+        named(self.schedule)
+        for pattern, factors in (self.groups or {}).items():
+            for name, factor in factors.items():
+                check_choice(f"a setting of groups[{pattern!r}]", name, GROUPED)
+                check_number(f"groups[{pattern!r}][{name!r}]", factor)
+                if factor < 0:
+                    raise ValueError(f"groups[{pattern!r}][{name!r}] must not be negative")
         check_choice("precision", self.precision, PRECISIONS)
 
     def rate(self, done: float) -> float:
         """The learning rate when a fraction of training is done."""
-        schedule = SCHEDULES[self.schedule] if isinstance(self.schedule, str) else self.schedule
-        return self.learning_rate * schedule(done)
+        return self.learning_rate * named(self.schedule)(done)
 
     def autocast(self, device: torch.device) -> AbstractContextManager[Any]:
         """Mixed precision, if chosen."""
         dtype = PRECISIONS[self.precision]
         return nullcontext() if dtype is None else torch.autocast(device.type, dtype)
 
+    def grouped(self, model: nn.Module) -> Iterator[tuple[str, Factors]]:
+        """Names of the trainable parameters, and the factors of each."""
+        patterns = dict(self.groups or {})
+        unused = set(patterns)
+        for name, decay in decays(model):
+            found = next((pattern for pattern in patterns if _matches(name, pattern)), None)
+            own = {} if found is None else patterns[found]
+            unused.discard(found or "")
+            yield (
+                name,
+                Factors(
+                    float(own.get("learning_rate", 1.0)),
+                    float(own.get("weight_decay", 1.0) if decay else 0.0),
+                ),
+            )
+        if unused:
+            raise ValueError(
+                f"groups names parameters that are not there or come after an earlier pattern: "
+                f"{sorted(unused)}; the model has {_some([name for name, _ in decays(model)])}"
+            )
+
     def make_optimizer(
-        self, groups: Iterable[tuple[list[Tensor], bool]], *, stacked: bool = False
+        self, groups: Iterable[tuple[list[Tensor], Factors]], *, stacked: bool = False
     ) -> Optimizer:
-        """An optimiser of groups of parameters, each with or without weight decay.
+        """An optimiser of groups of parameters, each with its factors.
 
         For optimisers to which shapes matter, the groups say whether parameters are `stacked`.
         """
         chosen = [
-            {"params": group, "weight_decay": self.weight_decay * decay, "stacked": stacked}
-            for group, decay in groups
+            {
+                "params": group,
+                "lr": self.learning_rate * factors.learning_rate,
+                "weight_decay": self.weight_decay * factors.weight_decay,
+                "learning_rate_factor": factors.learning_rate,
+                "stacked": stacked,
+            }
+            for group, factors in groups
             if group
         ]
         if not chosen:
@@ -119,6 +140,12 @@ class Options:
         if self.optimizer is not None:
             return self.optimizer(chosen, lr=self.learning_rate)
         return AdamW(chosen, lr=self.learning_rate, fused=True)
+
+
+def set_rate(optimizer: Optimizer, rate: float) -> None:
+    """Set the learning rate of all groups, each of which may have a factor of it."""
+    for group in optimizer.param_groups:
+        group["lr"] = rate * group.get("learning_rate_factor", 1.0)
 
 
 def decays(model: nn.Module) -> Iterator[tuple[str, bool]]:
@@ -133,6 +160,15 @@ def decays(model: nn.Module) -> Iterator[tuple[str, bool]]:
     for name, parameter in model.named_parameters():
         if parameter.requires_grad:
             yield name, id(parameter) not in free
+
+
+def _matches(name: str, pattern: str) -> bool:
+    """Whether a pattern is for a parameter: it names it, or a module that has it."""
+    return fnmatch.fnmatchcase(name, pattern) or fnmatch.fnmatchcase(name, f"{pattern}.*")
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(names[:8]) + (", …" if len(names) > 8 else "")
 
 
 def mixed_seed(*parts: object) -> int:
