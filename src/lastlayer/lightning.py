@@ -24,7 +24,7 @@ from .network import Network
 from .posttraining.features import Features
 from .posttraining.solvers import fit_features
 from .predictive import Predictive
-from .training.options import Options, decays
+from .training.options import Factors, Options
 from .training.preparation import counting, the_head
 
 __all__ = ["HeadCallback", "NetworkModule"]
@@ -174,10 +174,10 @@ class NetworkModule(LightningModule):
     def configure_optimizers(self) -> Optimizer:
         """AdamW, without weight decay where there is a prior."""
         named = dict(self.named_parameters())
-        groups: dict[bool, list[Tensor]] = {True: [], False: []}
-        for name, decay in decays(self):
-            groups[decay].append(named[name])
-        return self.options.make_optimizer((group, decay) for decay, group in groups.items())
+        groups: dict[Factors, list[Tensor]] = {}
+        for name, factors in self.options.grouped(self):
+            groups.setdefault(factors, []).append(named[name])
+        return self.options.make_optimizer((group, factors) for factors, group in groups.items())
 
     def configure_callbacks(self) -> list[Callback]:
         """The callback that heads need."""
