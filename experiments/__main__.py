@@ -17,6 +17,7 @@ from .figures.hyperparameters import hyperparameters
 from .figures.regularizers import regularizers
 from .figures.toy import toy
 from .harness import command
+from .images.run import images
 from .text.run import text
 from .uci import run as uci
 
@@ -26,7 +27,7 @@ app = typer.Typer(
     add_completion=False,
     rich_markup_mode="markdown",
 )
-EXPERIMENTS = (uci.uci, text, toy, regularizers, hyperparameters)
+EXPERIMENTS = (uci.uci, images, text, toy, regularizers, hyperparameters)
 
 
 @app.callback(invoke_without_command=True)

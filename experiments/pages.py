@@ -7,12 +7,14 @@ from pathlib import Path
 
 from .figures import hyperparameters, regularizers, toy
 from .harness.tables import bullets
+from .images import page as images
 from .text import page as text
 from .uci import page as uci
 
 # From the folder of results to a line for the index, or None where there are no records.
 PAGES: dict[str, Callable[[Path], str | None]] = {
     "uci": uci.write,
+    "images": images.write,
     "text": text.write,
     "toy": toy.write_page,
     "regularizers": regularizers.write_page,

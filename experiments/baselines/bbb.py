@@ -55,10 +55,10 @@ class BayesianNetwork(RandomNetwork):
 
     Args:
         arguments: of `RandomNetwork`, as are further keywords.
-        num_data: T, by which the divergence is divided.
+        num_data: T, by which the divergence is divided; less for more weight on it.
     """
 
-    def __init__(self, *arguments: Any, num_data: int, **options: Any) -> None:
+    def __init__(self, *arguments: Any, num_data: float, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self.num_data = num_data
 

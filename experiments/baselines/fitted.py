@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import math
 from abc import abstractmethod
 from collections.abc import Sequence
@@ -14,6 +16,8 @@ from torch import nn
 
 import lastlayer as ll
 
+from ..harness import networks
+from ..harness.jobs import is_first_process
 from ..harness.method import Method, Solved
 from ..harness.task import Supervised
 
@@ -26,6 +30,7 @@ OPTIONS = (
     "clip",
     "schedule",
     "initialize",
+    "precision",
 )
 
 
@@ -41,13 +46,18 @@ class Fitted(Method):
     # For estimates of time: of a step, and how much of it all seeds share, in units of one seed's.
     relative_cost: ClassVar[float] = 1.0
     common_cost: ClassVar[float] = 10.0
+    # The method whose networks this one is made of, if not its own.
+    trained_as: ClassVar[type[Fitted] | None] = None
 
     epochs: int  # the maximum
     batch_size: int = 32  # this and all below: paper, appendix D
     learning_rate: float = 1e-3
     weight_decay: float = 0.01
-    clip: float = 1.0
+    clip: float | None = 1.0
     schedule: str = "constant"
+    optimizer: str = "adamw"  # or "sgd" or "nesterov", with `momentum`
+    momentum: float = 0.0
+    precision: str = "full"
     validate_every: int = 10
     patience: int | None = None  # the paper names none
     scale_targets: bool = False  # targets of regression are centred only
@@ -96,6 +106,11 @@ class Fitted(Method):
             "checkpoint_every": max(1, self.epochs // 20),
         }
         options |= changes
+        if self.optimizer != "adamw":
+            nesterov = {"sgd": False, "nesterov": True}[self.optimizer]
+            options["optimizer"] = functools.partial(
+                torch.optim.SGD, momentum=self.momentum, nesterov=nesterov
+            )
         if len(models) > 1:
             return ll.fit_many(models, train, validation, seeds=seeds, **options)
         validated = None if validation is None else validation[0]
@@ -107,7 +122,8 @@ class Fitted(Method):
         """Choose the number of epochs, train the models; what to note about each."""
         train, seeds = [task.train for task in tasks], [task.seed for task in tasks]
         if all(task.validation is None for task in tasks):
-            histories = self.optimise(models, train, seeds, checkpoint)
+            options = tasks[0].fit_options
+            histories = self.optimise(models, train, seeds, checkpoint, **options)
             return [{"epochs": len(h), "loss": h[-1]["loss"]} for h in histories]
         histories = self.optimise(
             models,
@@ -125,9 +141,37 @@ class Fitted(Method):
         """What predicts, given the trained model; by default that model."""
         return model
 
+    def remarks(self, model: nn.Module) -> dict[str, Any]:
+        """What to note about a finished model, besides its training."""
+        return {}
+
     def train(self, tasks: Sequence[Supervised], checkpoint: Path | None = None) -> Solved:
-        """For each task a model that predicts, and what to note about its training."""
+        """For each task a model that predicts, and what to note about its training.
+
+        Networks that are kept are not trained again.
+        """
         models = self.new(tasks)
-        notes = self.fit(models, tasks, checkpoint)
-        finished = [self.finish(m, task).eval() for m, task in zip(models, tasks, strict=True)]
-        return list(zip(finished, notes, strict=True))
+        paths = [self.kept(task) for task in tasks]
+        if all(path is not None and path.exists() for path in paths):
+            pairs = zip(paths, models, strict=True)
+            notes = [networks.load(path, model) for path, model in pairs if path is not None]
+        else:
+            notes = self.fit(models, tasks, checkpoint)
+            for path, model, note in zip(paths, models, notes, strict=True):
+                if path is not None and is_first_process():
+                    networks.save(path, model, note)
+        solved: Solved = []
+        for model, task, note in zip(models, tasks, notes, strict=True):
+            finished = self.finish(model, task).eval()
+            solved.append((finished, note | self.remarks(finished)))
+        return solved
+
+    def kept(self, task: Supervised) -> Path | None:
+        """Where the trained network of a task is kept, if it is."""
+        if task.networks is None:
+            return None
+        trainer = self.trained_as or type(self)
+        settings = {field.name: getattr(self, field.name) for field in dataclasses.fields(trainer)}
+        about = {"trainer": trainer.__name__, **task.identity, "seed": task.seed, **settings}
+        name = "-".join(map(str, [*task.identity.values(), trainer.__name__.lower(), task.seed]))
+        return networks.place(task.networks, name, about)

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import lastlayer as ll
+from lastlayer.posttraining.features import cache_features
 
 from ..harness.task import Supervised
 from .deterministic import Deterministic
@@ -25,6 +26,7 @@ class LastLayerLaplace(Deterministic):
     """
 
     label = "last-layer Laplace"
+    trained_as = Deterministic
 
     structure: str = "full"  # of the Hessian: "full", "kron" or "diag"
 
@@ -44,8 +46,7 @@ class LastLayerLaplace(Deterministic):
         assert isinstance(model.network, nn.Sequential)
         # on features alone: the layers below are fixed, and their cost is that of one pass
         backbone, layer = model.network.eval()
-        with torch.no_grad():
-            features = backbone(task.train[0])
+        cached = cache_features(backbone, task.train, progress=False)
         posterior = Laplace(
             nn.Sequential(nn.Identity(), layer),
             "classification",
@@ -54,7 +55,8 @@ class LastLayerLaplace(Deterministic):
             last_layer_name="1",
             backend=BackPackGGN,
         )
-        posterior.fit(DataLoader(TensorDataset(features, task.train[1]), batch_size=1024))
+        rows = TensorDataset(cached.features, cached.target)
+        posterior.fit(DataLoader(rows, batch_size=1024))
         posterior.optimize_prior_precision(method="marglik")
         return LaplaceNetwork(backbone, posterior)
 

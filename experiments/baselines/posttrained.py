@@ -22,6 +22,7 @@ class Posttrained(Deterministic):
     """A network trained as usual, then a head by `posttrain`, whose options are its defaults."""
 
     label = "`posttrain`"
+    trained_as = Deterministic
 
     head: str = "discriminative"
 

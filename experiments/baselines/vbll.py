@@ -22,12 +22,13 @@ class LastLayer(Fitted):
     prior_variance: float = 1.0  # paper, appendix D: N(0, I) and inverse-Wishart(1, 1)
     noise_dof: float = 1.0
     noise_scale: float = 1.0
+    kl_weight: float = 1.0  # of the last layer's divergence, paper, appendix D
     bias: bool = False  # the paper has none
 
     @property
     def prior(self) -> ll.Prior:
         """The prior of weights and noise."""
-        return ll.Prior(self.prior_variance, self.noise_dof, self.noise_scale)
+        return ll.Prior(self.prior_variance, self.noise_dof, self.noise_scale, self.kl_weight)
 
     def make(self, task: Supervised) -> nn.Module:
         """The network with the head."""

@@ -87,6 +87,19 @@ def run(
     raise typer.Exit(1 if errors else 0)
 
 
+def installed(experiment: Experiment) -> list[str]:
+    """The methods whose packages are there."""
+    column = next(iter(experiment.columns))
+    found = []
+    for name, entry in experiment.entries.items():
+        try:
+            entry.configured(column)
+        except ImportError:
+            continue
+        found.append(name)
+    return found
+
+
 def list_methods(experiment: Experiment) -> None:
     """Print the methods of an experiment, a line each."""
     table = Table("name", "label", "passes", "what it is", box=None, padding=(0, 2, 0, 0))

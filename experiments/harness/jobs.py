@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import os
 import shutil
 import time
 import traceback
@@ -35,7 +36,7 @@ class Experiment:
         task: from column, seed and the configured method to the task.
         num_data: from column to the number of examples, for estimates of time.
         packages: whose versions records hold.
-        threads: of a job.
+        threads: of a job; None for those of torch.
         option: of the command line, that names columns.
     """
 
@@ -45,7 +46,7 @@ class Experiment:
     task: Callable[[str, int, Any], Task]
     num_data: Callable[[str], int]
     packages: tuple[str, ...] = ()
-    threads: int = 1  # a process for each core
+    threads: int | None = 1  # a process for each core; None for as many as torch takes
     option: str = "datasets"
 
     @property
@@ -197,9 +198,15 @@ def _done(job: Job) -> set[int]:
     return done
 
 
+def is_first_process() -> bool:
+    """Whether this process writes for all of those that `torchrun` started."""
+    return int(os.environ.get("RANK", "0")) == 0
+
+
 def run(job: Job) -> str | None:
     """Train and test all seeds of a job and write their records; an error as text, if any."""
-    torch.set_num_threads(job.experiment.threads)
+    if job.experiment.threads is not None:
+        torch.set_num_threads(job.experiment.threads)
     try:
         start, start_cpu = time.perf_counter(), time.process_time()
         method = job.method
@@ -217,7 +224,8 @@ def run(job: Job) -> str | None:
         for task, (model, notes) in zip(tasks, trained, strict=True):
             metrics = task.evaluate(model) | task.describe(notes)
             made.append({"config": job.config(task.seed), "metrics": metrics, **common})
-        records.append(job.path, made)
+        if is_first_process():
+            records.append(job.path, made)
     except Exception:
         return f"{job.path.stem}, {job.column}, seeds {job.seeds}:\n{traceback.format_exc()}"
     shutil.rmtree(job.checkpoint, ignore_errors=True)

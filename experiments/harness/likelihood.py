@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import lastlayer as ll
+from lastlayer.functional import at_least_float32
 
 Pair = tuple[Tensor, Tensor]
 
@@ -65,8 +66,8 @@ class SoftmaxOutput(Output):
         self.num_outputs = num_classes
 
     def forward(self, outputs: Tensor) -> ll.Predictive:
-        """The softmax of the outputs."""
-        return ll.SoftmaxPredictive(outputs)
+        """The softmax of the outputs, in single precision if they are in half."""
+        return ll.SoftmaxPredictive(at_least_float32(outputs))
 
 
 @dataclass(frozen=True)

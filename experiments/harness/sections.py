@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import numpy as np
 
 from .statistics import Estimate, Metric, Published, Runs, marked
-from .tables import BLANK, bullets, printed_digits, show, show_change, table, title
+from .tables import BLANK, bullets, printed_digits, show, show_change, signed, table, title
 
 GROUPS = {True: "*single pass*", False: "*several passes*", None: "*not in the registry*"}
 
@@ -60,6 +60,67 @@ def metric_table(runs: Runs, methods: Sequence[str], metric: Metric, mark: bool 
     return method_table(
         runs, methods, lambda m, c: show(cells[m, c], metric.digits, (m, c) in bold)
     )
+
+
+def metrics_table(
+    runs: Runs, methods: Sequence[str], column: str, metrics: Sequence[Metric]
+) -> str:
+    """One column of the experiment: a row for each method, and a column for each metric."""
+    shown: dict[str, list[str]] = {method: [] for method in methods}
+    for metric in metrics:
+        cells = _measured(runs, methods, metric)
+        bold = best(runs, cells, metric)
+        for method, row in shown.items():
+            cell, mark = cells[method, column], (method, column) in bold
+            row.append(show(cell, metric.digits, mark))
+    header = [
+        "",
+        *(f"{metric.label} {'↑' if metric.higher_is_better else '↓'}" for metric in metrics),
+    ]
+    return table(header, grouped(runs, methods, lambda m: [[runs.methods[m].label, *shown[m]]]))
+
+
+def ranks(cells: Mapping[str, Estimate | None], metric: Metric) -> dict[str, int]:
+    """The place of each method by its mean, from one; equal means share the better place."""
+    sign = -1.0 if metric.higher_is_better else 1.0
+    values = {name: sign * cell.mean for name, cell in cells.items() if cell is not None}
+    return {name: 1 + sum(v < value for v in values.values()) for name, value in values.items()}
+
+
+def rank_table(runs: Runs, column: str, metrics: Sequence[Metric], published: Published) -> str:
+    """The place of each method, measured | published, among those that both have."""
+    rows: dict[str, list[str]] = {}
+    correlations = []
+    for metric in metrics:
+        theirs = {
+            method: cell
+            for (method, where, name), cell in published.cells.items()
+            if where == column and name == metric.name
+        }
+        ours = {method: runs.estimate(method, column, metric.name) for method in theirs}
+        both = [method for method, cell in ours.items() if cell is not None]
+        places = [ranks({m: cells[m] for m in both}, metric) for cells in (ours, theirs)]
+        for method in runs.methods:
+            if runs.records(method, column) and method in published_methods(published):
+                found = [str(place[method]) if method in place else BLANK for place in places]
+                rows.setdefault(method, []).append(" \\| ".join(found))
+        correlations.append(_correlation(*places))
+    lines = [[runs.methods[method].label, *row] for method, row in rows.items()]
+    lines.append(["**rank correlation**", *correlations])
+    return table(["measured \\| paper", *(metric.label for metric in metrics)], lines)
+
+
+def published_methods(published: Published) -> set[str]:
+    """The methods of which there are published figures."""
+    return {method for method, _, _ in published.cells}
+
+
+def _correlation(ours: Mapping[str, int], theirs: Mapping[str, int]) -> str:
+    """Of the places of at least three methods."""
+    if len(ours) < 3:
+        return BLANK
+    pairs = np.array([[ours[name], theirs[name]] for name in ours], float)
+    return signed(float(np.corrcoef(pairs.T)[0, 1]), 2)
 
 
 def compared_table(runs: Runs, methods: Sequence[str], metric: Metric, published: Published) -> str:

@@ -195,6 +195,19 @@ def marked(
     }
 
 
+def gain(runs: Runs, method: str, column: str, metric: Metric, than: str) -> Estimate | None:
+    """How much better a method is than another, on the seeds that both have; above zero is better.
+
+    None without such seeds.
+    """
+    sign = 1.0 if metric.higher_is_better else -1.0
+    before, after = (
+        {seed: sign * value for seed, value in runs.by_seed(name, column, metric.name).items()}
+        for name in (than, method)
+    )
+    return change(before, after)
+
+
 class Difference(NamedTuple):
     """Measured minus published: as it is, in the published standard errors, in combined ones."""
 

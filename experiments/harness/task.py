@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -39,6 +40,17 @@ class Supervised(Task):
     train: Any
     validation: Any
     test: Any
+    networks: Path | None = None  # folder in which trained networks are kept; None to keep none
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What the data and the backbone are, for networks that are kept; fit for JSON."""
+        raise NotImplementedError(f"the networks of a {type(self).__name__} are not kept")
+
+    @property
+    def fit_options(self) -> dict[str, Any]:
+        """Options of `fit` that come with the data and the backbone, as augmentation does."""
+        return {}
 
     @property
     @abstractmethod

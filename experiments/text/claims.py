@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from ..harness.statistics import Estimate, Metric, Runs, change
+from ..harness.statistics import Metric, Runs, gain
 from ..harness.tables import bullets, show_change, table
 from .methods import OURS, PAPER, SIZES
 from .task import ACCURACY, ECE, NLL
@@ -18,22 +18,12 @@ READING = """\
 Changes from MLP on the same seeds ± their standard errors; bold is beyond two of them."""
 
 
-def _change(runs: Runs, method: str, column: str, metric: Metric, than: str) -> Estimate | None:
-    """How much better (below zero) a method is than another, on the seeds that both have."""
-    sign = -1.0 if metric.higher_is_better else 1.0
-    before, after = (
-        {seed: sign * value for seed, value in runs.by_seed(name, column, metric.name).items()}
-        for name in (than, method)
-    )
-    return change(before, after)
-
-
 def lower(runs: Runs, method: str, metric: Metric) -> dict[str, bool]:
     """By size, whether a method is better than MLP beyond two standard errors; measured ones."""
     found = {}
     for column in SMALL:
-        if (gain := _change(runs, method, column, metric, BASELINE)) is not None:
-            found[column] = gain.mean < -BEYOND * gain.stderr  # false without a standard error
+        if (better := gain(runs, method, column, metric, BASELINE)) is not None:
+            found[column] = better.mean > BEYOND * better.stderr  # false without a standard error
     return found
 
 
@@ -69,8 +59,8 @@ def paper(runs: Runs) -> list[str]:
         f"{runs.methods[method].label} at {int(column):,}"
         for method in vbll
         for column in runs.columns
-        if (gain := _change(runs, method, column, ACCURACY, BASELINE)) is not None
-        and gain.mean > BEYOND * (0.0 if math.isnan(gain.stderr) else gain.stderr)
+        if (better := gain(runs, method, column, ACCURACY, BASELINE)) is not None
+        and better.mean < -BEYOND * (0.0 if math.isnan(better.stderr) else better.stderr)
     ]
     second = (
         '"Strong performance in comparison to the MLP baseline", taken as an accuracy that is not '
@@ -85,12 +75,12 @@ def behind(runs: Runs, method: str) -> dict[str, list[str]]:
     found = {}
     for column in runs.columns:
         others = [name for name in runs.methods if name not in OURS]
-        gains = {name: _change(runs, method, column, NLL, name) for name in others}
+        gains = {name: gain(runs, method, column, NLL, name) for name in others}
         found[column] = [
             name
-            for name, gain in gains.items()
-            if gain is not None
-            and gain.mean > WITHIN * (0.0 if math.isnan(gain.stderr) else gain.stderr)
+            for name, better in gains.items()
+            if better is not None
+            and better.mean < -WITHIN * (0.0 if math.isnan(better.stderr) else better.stderr)
         ]
     return found
 

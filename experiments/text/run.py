@@ -37,15 +37,6 @@ def experiment(features: str = FEATURES) -> Experiment:
 EXPERIMENT = experiment()
 
 
-def is_installed(method: str) -> bool:
-    """Whether the package that a method needs, if any, is there."""
-    try:
-        METHODS[method].configured(next(iter(SIZES)))
-    except ImportError:
-        return False
-    return True
-
-
 def text(
     sizes: Annotated[
         str, typer.Option(help=f"Numbers of reviews, of {', '.join(SIZES)}, with commas; or all.")
@@ -108,7 +99,7 @@ def text(
         "paper": list(PAPER),
         "ours": list(OURS),
         "peers": [name for name in METHODS if name not in (*PAPER, *OURS)],
-        "installed": [name for name in METHODS if is_installed(name)],
+        "installed": command.installed(EXPERIMENT),
     }
     command.run(
         experiment(features),

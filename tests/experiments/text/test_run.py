@@ -11,10 +11,10 @@ from typer.testing import CliRunner
 
 import lastlayer as ll
 from experiments.__main__ import app
-from experiments.harness import jobs, records
+from experiments.harness import command, jobs, records
 from experiments.text import methods, tuning
 from experiments.text.methods import METHODS, OURS, SIZES, TUNED
-from experiments.text.run import EXPERIMENT, is_installed
+from experiments.text.run import EXPERIMENT
 from experiments.text.task import ACCURACY, NLL, task
 from tests.helpers.reviews import write_features
 
@@ -119,7 +119,7 @@ def test_the_command_runs_what_has_no_record(tmp_path):
 
 def test_methods_of_packages_that_are_not_installed_are_left_out(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    found = {name for name in METHODS if is_installed(name)}
+    found = set(command.installed(EXPERIMENT))
     assert set(METHODS) - found == {"laplace-full", "laplace-kron", "laplace-diag", "vbll"}
 
 

@@ -1,0 +1,60 @@
+"""G-VBLL with the paper's scores of out-of-distribution inputs: densities of the features."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+import lastlayer as ll
+
+from ..harness.task import Supervised
+from .generative import GenerativeVBLL
+from .scored import NormalizedDensity, ScoredNetwork
+
+
+@dataclass(frozen=True, kw_only=True)
+class GenerativeDensity(GenerativeVBLL):
+    """A generative last layer, whose score is the normalised density it learned."""
+
+    def finish(self, model: nn.Module, task: Supervised) -> nn.Module:
+        """The network with its score."""
+        assert isinstance(model, ll.Network)
+        assert isinstance(model.head, ll.GenerativeClassification)
+        return ScoredNetwork(model, NormalizedDensity(model.head))
+
+
+@dataclass(frozen=True, kw_only=True)
+class GenerativeMAP(GenerativeVBLL):
+    """G-VBLL's network, whose score is the density with MAP covariances of each class.
+
+    Labels are predicted as by G-VBLL.
+    """
+
+    label = "G-VBLL + MAP"
+    trained_as = GenerativeDensity
+
+    def cost(self, num_data: int, num_seeds: int) -> float:
+        """That of one pass over the data, after G-VBLL."""
+        return super().cost(num_data, num_seeds) / self.epochs / 3
+
+    def finish(self, model: nn.Module, task: Supervised) -> nn.Module:
+        """The network with its score."""
+        assert isinstance(model, ll.Network)
+        density = ll.ood.FeatureDensity.from_model(
+            model,
+            task.train,
+            covariance="diagonal",
+            prior=self.prior,
+            normalized=True,
+            progress=False,
+        )
+
+        def score(features: Tensor, _: Any) -> Tensor:
+            with torch.no_grad():
+                found: Tensor = density(features)
+            return found
+
+        return ScoredNetwork(model, score)
