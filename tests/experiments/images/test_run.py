@@ -223,7 +223,8 @@ def test_the_page_has_tables_claims_and_what_is_missing(tmp_path):
     assert "holds, beyond two (+0.098" in text
     assert "**0.202" in text
     assert "2 \\| 2" in text  # DNN's place by NLL, of two
-    assert "--datasets cifar100 --methods" in text
+    assert "- DNN: Cifar10 (seeds 2), Cifar100\n" in text
+    assert "--datasets cifar10,cifar100 --methods dnn,temperature,sngp" in text
     assert "square window, edge replication" in text
 
 
