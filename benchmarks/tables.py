@@ -33,6 +33,7 @@ TABLES: dict[str, Tables] = {
         "cancellation": partial(section, "cancellation"),
         "grid": performance.grid,
         "predict": partial(section, "predict", "predict.json"),
+        "observed": partial(section, "observed", "observed.json"),
         "seeds": training.seeds,
         "tracing": training.tracing,
         "posttrain": training.passes,

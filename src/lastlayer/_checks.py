@@ -92,11 +92,11 @@ def check_device(name: str, tensor: Tensor, device: torch.device) -> None:
         )
 
 
-def check_labels(target: Tensor, batch_shape: torch.Size) -> Tensor:
+def check_labels(target: Tensor, batch_shape: torch.Size, name: str = "class labels") -> Tensor:
     """Return class indices (*batch,) as int64, or raise."""
     if target.dtype not in INTEGERS:
         raise TypeError(
-            f"class labels must be integers, got {target.dtype}; pass indices 0 … K-1 "
+            f"{name} must be integers, got {target.dtype}; pass indices 0 … K-1 "
             "(probabilities.argmax(-1), or target.long() if they are whole numbers)"
         )
     if target.shape != batch_shape:
@@ -104,7 +104,7 @@ def check_labels(target: Tensor, batch_shape: torch.Size) -> Tensor:
         hint = "; squeeze the last dimension" if extra == 1 else ""
         hint = "; pass indices, target.argmax(-1)" if extra > 1 else hint
         raise ValueError(
-            f"class labels must have shape {tuple(batch_shape)}, one index per example, "
+            f"{name} must have shape {tuple(batch_shape)}, one index per example, "
             f"got {tuple(target.shape)}{hint}"
         )
     return target.long()

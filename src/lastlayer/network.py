@@ -59,14 +59,18 @@ class Network(nn.Module):
     _recorder: ClassVar[Recorder | None] = None  # of the parts of the loss, if they are asked for
 
     def forward(
-        self, inputs: Any, target: Tensor | None = None, weight: Tensor | None = None
+        self,
+        inputs: Any,
+        target: Tensor | None = None,
+        weight: Tensor | None = None,
+        output: Tensor | None = None,
     ) -> Any:
         """Return the predictive, or with a target the training loss; see `Head.forward`."""
-        if target is None and weight is None:
+        if target is None and weight is None and output is None:
             return self.predict(inputs)
         if not variational_layers(self.backbone):
-            return self.head(self.backbone(inputs), target, weight)
-        loss = self.head(*self._draws(inputs, target, weight))
+            return self.head(self.backbone(inputs), target, weight, output)
+        loss = self.head(*self._draws(inputs, target, weight, output))
         feature_kl = kl(self.backbone)
         record(self, feature_kl=feature_kl)
         return torch.add(loss, feature_kl, alpha=self.feature_kl_weight / self.head.num_data)
@@ -92,10 +96,16 @@ class Network(nn.Module):
         features = sample_features(self.backbone, inputs, num_samples, generator)
         return mix(self.head(features.movedim(0, -2)))
 
-    def elbo(self, inputs: Any, target: Tensor, weight: Tensor | None = None) -> Elbo:
+    def elbo(
+        self,
+        inputs: Any,
+        target: Tensor,
+        weight: Tensor | None = None,
+        output: Tensor | None = None,
+    ) -> Elbo:
         """The parts of the objective, for logging; arguments as in `forward`."""
         with recorded(self) as parts:
-            self(inputs, target, weight)
+            self(inputs, target, weight, output)
         return Elbo.of(parts)
 
     def _draws(self, inputs: Any, *others: Tensor | None) -> tuple[Any, ...]:

@@ -7,7 +7,17 @@ import pytest
 import torch
 
 import lastlayer as ll
-from benchmarks import estimators, heads, posttrain, priors, seeds, softmax, tables, tracing
+from benchmarks import (
+    estimators,
+    heads,
+    observed,
+    posttrain,
+    priors,
+    seeds,
+    softmax,
+    tables,
+    tracing,
+)
 from benchmarks.markdown import ROOT
 from benchmarks.wide_resnet import WideResNet
 from lastlayer.training import many
@@ -50,6 +60,16 @@ def test_seed_benchmark_compares_the_same_training(
     (row,) = json.loads(record.read_text())["sections"]["seeds"]
     assert row["together_s"] > 0
     assert row["difference"] < 1e-4
+
+
+def test_benchmark_of_observed_outputs_times_both_losses(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = tmp_path / "observed.json"
+    monkeypatch.setattr("sys.argv", ["observed.py", "--quick", "--json", str(record)])
+    observed.main()
+    (row,) = json.loads(record.read_text())["sections"]["observed"]
+    assert row["ratio"] == pytest.approx(row["all outputs, ms"] / row["observed, ms"])
 
 
 @pytest.mark.slow

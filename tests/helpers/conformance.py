@@ -53,6 +53,16 @@ def matrix_products_agree_with_the_quadratic(make: Make, generator: torch.Genera
     torch.testing.assert_close(covariance.precision(), torch.linalg.inv(matrices))
 
 
+def observed_terms_are_those_of_one_output_each(make: Make, generator: torch.Generator) -> None:
+    covariance = made(make, generator)
+    features = torch.randn(2, 7, N, generator=generator)
+    output = torch.randint(K - 1, (2, 7), generator=generator)  # the last is never observed
+    everything = covariance.quadratic_terms(features)
+    terms = covariance.observed_terms(features, output)
+    expected = everything.quadratic.gather(-1, output.unsqueeze(-1)).squeeze(-1)
+    torch.testing.assert_close(terms, everything._replace(quadratic=expected))
+
+
 def bilinear_is_that_of_the_covariance(make: Make, generator: torch.Generator) -> None:
     covariance = made(make, generator)
     matrices = dense_covariance(covariance)
@@ -237,6 +247,7 @@ def diagonal_projection_is_the_same_projection(make: Make, generator: torch.Gene
 CHECKS = [
     quadratic_is_that_of_a_covariance,
     matrix_products_agree_with_the_quadratic,
+    observed_terms_are_those_of_one_output_each,
     bilinear_is_that_of_the_covariance,
     root_products_multiply_to_the_bilinear,
     bilinear_and_roots_pass_gradcheck,

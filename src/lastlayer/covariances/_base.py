@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..functional import LOG_2PI, at_least_float32, full_precision
+from ..functional import LOG_2PI, at_least_float32, full_precision, of_output
 from ..functional.conjugate import weighted_gram
 
 MOST_NUMBERS = 1 << 24  # of the pairs of features from which S_k is recovered, at once
@@ -18,7 +18,7 @@ MOST_NUMBERS = 1 << 24  # of the pairs of features from which S_k is recovered, 
 class QuadraticTerms(NamedTuple):
     """Terms of a covariance in a discriminative or regression objective."""
 
-    quadratic: Tensor  # φᵀS_kφ, (*batch, K)
+    quadratic: Tensor  # φᵀS_kφ, (*batch, K), or (*batch,) of one output each
     trace: Tensor  # Σ_k tr S_k, ()
     logdet: Tensor  # Σ_k log|S_k|, ()
 
@@ -129,6 +129,19 @@ class Covariance(nn.Module, ABC):
     def quadratic_terms(self, features: Tensor) -> QuadraticTerms:
         """`quadratic`, `trace` and `logdet` at once, where they can share work."""
         return QuadraticTerms(self.quadratic(features), self.trace().sum(), self.logdet().sum())
+
+    def observed_terms(self, features: Tensor, output: Tensor) -> QuadraticTerms:
+        """`quadratic_terms` where one output k of each example is observed.
+
+        Args:
+            features: (*batch, N).
+            output: k, (*batch,).
+
+        Returns:
+            The terms, with φᵀS_kφ of the observed output alone, (*batch,).
+        """
+        quadratic, trace, logdet = self.quadratic_terms(features)
+        return QuadraticTerms(of_output(quadratic, output), trace, logdet)
 
     def marginal_terms(
         self, features: Tensor, mean: Tensor, noise_variance: Tensor

@@ -91,6 +91,27 @@ class Triangular(nn.Module):
         quadratic = sum(quadratics[1:], quadratics[0])
         return quadratic.reshape(*vectors.shape[:-1], self.num_matrices), sum(norms[1:], norms[0])
 
+    def squares_of(self, vectors: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:
+        """‖R_k x‖² with one k for each vector, (*batch,), and Σ_k ‖R_k‖², ().
+
+        Vectors are sorted by k, and every R_k is multiplied with its own alone.
+        """
+        order = index.flatten().argsort(stable=True)
+        flat = vectors.reshape(-1, self.size).index_select(0, order)
+        counts = index.flatten().bincount(minlength=self.num_matrices).tolist()
+        quadratics, norms = [], []
+        for start, stop, triangle, rectangle in self._rows():
+            here = flat if self.size <= self.BLOCK else flat[:, start:stop]
+            products = _linear_in_groups(here, triangle, counts)
+            norms.append(squared_sum(triangle))
+            if rectangle is not None:
+                products = products + _linear_in_groups(flat[:, stop:], rectangle, counts)
+                norms.append(squared_sum(rectangle))
+            products = at_least_float32(products)
+            quadratics.append((products * products).sum(-1))
+        quadratic = sum(quadratics[1:], quadratics[0]).index_select(0, order.argsort())
+        return quadratic.reshape(index.shape), sum(norms[1:], norms[0])
+
     def squared_norm(self) -> Tensor:
         """Squared Frobenius norms ‖R_k‖², (K,)."""
         return at_least_float32(self.dense()).square().sum((-2, -1))
@@ -112,3 +133,9 @@ class Triangular(nn.Module):
             self.triangles[index].copy_(dense[:, start:stop, start:stop].triu(1))
             if stop < self.size:
                 self.rectangles[index].copy_(dense[:, start:stop, stop:])
+
+
+def _linear_in_groups(vectors: Tensor, matrices: Tensor, counts: list[int]) -> Tensor:
+    """A_k x, (batch, M), for x (batch, N) of which the first counts[0] take A_0, and so on."""
+    groups = zip(vectors.split(counts), matrices.unbind(), strict=True)
+    return torch.cat([F.linear(group, matrix) for group, matrix in groups if len(group)])

@@ -33,6 +33,13 @@ class Dense(Covariance):
         quadratic, trace = self.factor.squares(features)
         return QuadraticTerms(quadratic, trace, self.logdet().sum())
 
+    def observed_terms(self, features: Tensor, output: Tensor) -> QuadraticTerms:
+        """Each example's φᵀS_kφ at the cost of one output; all of them in a compiled graph."""
+        if torch.compiler.is_compiling():  # sizes of groups are not known there
+            return super().observed_terms(features, output)
+        quadratic, trace = self.factor.squares_of(features, output)
+        return QuadraticTerms(quadratic, trace, self.logdet().sum())
+
     def bilinear(self, left: Tensor, right: Tensor) -> Tensor:
         """(R_kφ)ᵀR_kφ′ of all pairs, (*batch, K, q, p)."""
         return self._bilinear_of_roots(left, right)

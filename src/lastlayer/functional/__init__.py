@@ -21,7 +21,7 @@ from .gaussian import (
     inverse_wishart_log_density,
 )
 from .low_rank import low_rank_entropy, low_rank_information, low_rank_log_density
-from .numerics import LOG_2PI, at_least_float32, full_precision, squared_sum, widest
+from .numerics import LOG_2PI, at_least_float32, full_precision, of_output, squared_sum, widest
 from .softmax import (
     expected_entropy_of_softmax,
     expected_log_softmax,
@@ -53,6 +53,7 @@ __all__ = [
     "low_rank_entropy",
     "low_rank_information",
     "low_rank_log_density",
+    "of_output",
     "squared_sum",
     "tilted_bound",
     "tilted_coefficients",

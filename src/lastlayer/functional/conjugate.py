@@ -65,12 +65,20 @@ def regression_statistics(
     With a reference W₀ (K, N) close to the weights to be fitted, the residuals do not cancel,
     however large the targets are.
     """
-    gram = torch.stack([features.mT @ (features * column[:, None]) for column in weight.mT])
+    gram = torch.stack([_gram_of_weighted(features, column) for column in weight.mT])
     residual = target - features @ reference.mT
     weighted = weight * residual
     counts = weight.sum(0).expand(target.shape[-1])
     products = (weighted.mT @ features, weighted.mT @ residual)
     return RegressionStatistics(gram, *products, counts, reference)
+
+
+def _gram_of_weighted(features: Tensor, weight: Tensor) -> Tensor:
+    """Σ_t w_t φφᵀ, (N, N), at the cost of the examples that count."""
+    counted = weight.nonzero().squeeze(-1)
+    if len(counted) < len(weight):
+        features, weight = features[counted], weight[counted]
+    return features.mT @ (features * weight[:, None])
 
 
 def weighted_gram(features: Tensor, weights: Tensor) -> Tensor:

@@ -28,6 +28,11 @@ def full_precision(like: Tensor) -> AbstractContextManager[None]:
     return torch.autocast(like.device.type, enabled=False)
 
 
+def of_output(values: Tensor, output: Tensor) -> Tensor:
+    """The value of one output of each example, (*batch,), by indices (*batch,) into (*batch, K)."""
+    return values.gather(-1, output.unsqueeze(-1)).squeeze(-1)
+
+
 def squared_sum(tensor: Tensor) -> Tensor:
     """Sum of squares of all entries, ()."""
     tensor = at_least_float32(tensor)

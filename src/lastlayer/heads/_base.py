@@ -78,7 +78,11 @@ class Head(GaussianWeights, ABC):
     # ------------------------------------------------------------------------- two calls
 
     def forward(
-        self, features: Tensor, target: Tensor | None = None, weight: Tensor | None = None
+        self,
+        features: Tensor,
+        target: Tensor | None = None,
+        weight: Tensor | None = None,
+        output: Tensor | None = None,
     ) -> Any:
         """Return the predictive, or with a target the training loss.
 
@@ -88,18 +92,25 @@ class Head(GaussianWeights, ABC):
                 for classification.
             weight: weights of the examples, (*batch,), and for regression of their outputs,
                 (*batch, K). A target with weight zero is ignored, even if it is NaN.
+            output: for regression with diagonal noise, the index of the one output of each
+                example that was observed, (*batch,); target and weight are then (*batch,) too.
 
         Returns:
             A predictive, or a scalar: the negative ELBO divided by `num_data`.
         """
         if target is None:
-            if weight is not None:
-                raise ValueError("weight is for the loss; pass a target with it, or no weight")
+            if weight is not None or output is not None:
+                name = "output" if weight is None else "weight"
+                raise ValueError(f"{name} is for the loss; pass a target with it, or no {name}")
             return self.predict(self._inputs(features))
         check_not_empty(features)
         inputs = self._inputs(features)
         check_device("target", target, features.device)
-        bounds, kl, log_prior = self.objective(inputs, target, weight)
+        if output is None:
+            bounds, kl, log_prior = self.objective(inputs, target, weight)
+        else:
+            check_device("output", output, features.device)
+            bounds, kl, log_prior = self.observed_objective(inputs, target, weight, output)
         if bounds.shape != features.shape[:-1]:
             raise ValueError(
                 f"objective must return one bound per example, {tuple(features.shape[:-1])}, "
@@ -111,10 +122,16 @@ class Head(GaussianWeights, ABC):
         loss = torch.sub(torch.neg(bound), log_prior, alpha=1 / self.num_data)
         return torch.add(loss, kl, alpha=self.prior.kl_weight / self.num_data)
 
-    def elbo(self, features: Tensor, target: Tensor, weight: Tensor | None = None) -> Elbo:
+    def elbo(
+        self,
+        features: Tensor,
+        target: Tensor,
+        weight: Tensor | None = None,
+        output: Tensor | None = None,
+    ) -> Elbo:
         """The parts of the objective, for logging; arguments as in `forward`."""
         with recorded(self) as parts:
-            self(features, target, weight)
+            self(features, target, weight, output)
         return Elbo.of(parts)
 
     @abstractmethod
@@ -152,6 +169,15 @@ class Head(GaussianWeights, ABC):
         self, features: Tensor, target: Tensor, weight: Tensor | None
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Each example's bound, (*batch,), weighted; KL and log p(Σ), () each."""
+
+    def observed_objective(
+        self, features: Tensor, target: Tensor, weight: Tensor | None, output: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """`objective` where one output of each example is observed; see `forward`."""
+        raise TypeError(
+            f"{type(self).__name__} has no outputs of which one alone could be observed; use a "
+            "regression head, or pass no output"
+        )
 
     def _inputs(self, features: Tensor) -> Tensor:
         """Check features and append the constant one if there is a bias, (*batch, width)."""

@@ -13,12 +13,14 @@ from .._checks import (
     check_choice,
     check_count,
     check_finite,
+    check_labels,
     check_not_empty,
     check_target,
+    check_weight,
 )
 from .._sharding import assignable
 from ..covariances import CovarianceLike
-from ..functional import at_least_float32, conjugate, expected_gaussian_log_density
+from ..functional import at_least_float32, conjugate, expected_gaussian_log_density, of_output
 from ..noise import NOISES
 from ..predictive import (
     GaussianPredictive,
@@ -229,6 +231,32 @@ class Regression(ConjugateRegression):
         bounds = terms.squeeze(-1) if self.num_outputs == 1 else terms.sum(-1)
         kl = self._divergence(self._prior_deviation(), trace, logdet)
         return bounds, kl, self.noise.log_prior(self.prior, precision_trace)
+
+    def observed_objective(
+        self, features: Tensor, target: Tensor, weight: Tensor | None, output: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """The objective with weight zero for all outputs but one of each example."""
+        batch_shape = features.shape[:-1]
+        if not self.diagonal_noise:
+            raise ValueError(
+                "an observed output needs noise='diagonal': correlated noise ties it to the others"
+            )
+        output = check_labels(output, batch_shape, "output")
+        target = check_target(target, batch_shape, 1).squeeze(-1).to(self.mean.dtype)
+        if weight is not None:
+            weight = check_weight(weight, batch_shape, None).to(self.mean.dtype)
+            target = target.where(weight != 0, 0.0)
+        error = at_least_float32(target - of_output(F.linear(features, self.mean), output))
+        quadratic, trace, logdet = self.covariance.observed_terms(features, output)
+        log_scale = at_least_float32(self.noise.log_precision_scale)
+        log_scale = of_output(log_scale.expand(*batch_shape, -1), output)
+        precision = (2 * log_scale).exp()
+        spread = quadratic if self.conjugate else quadratic * precision
+        squares = torch.addcmul(spread, error * error, precision)
+        bounds = expected_gaussian_log_density(squares, log_scale)
+        bounds = bounds if weight is None else bounds * weight
+        kl = self._divergence(self._prior_deviation(), trace, logdet)
+        return bounds, kl, self.noise.log_prior(self.prior)
 
     def _prior_deviation(self) -> Tensor:
         """W̄ about its prior, in units of the row covariance: the identity or, if conjugate, Σ."""
