@@ -25,7 +25,7 @@ LAYERS = [
     ("calibration", "posttraining"),  # conformal prediction is a calibration
     ("ood", "training"),  # OOD thresholds are conformal quantiles; crossfit calibrates
     ("metrics",),
-    ("plots",),
+    ("bandits", "plots"),
     ("tabular",),
     ("__main__", "conformal", "lightning", "onnx", "report", "sklearn"),  # public doors
 ]

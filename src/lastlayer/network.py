@@ -68,9 +68,10 @@ class Network(nn.Module):
         """Return the predictive, or with a target the training loss; see `Head.forward`."""
         if target is None and weight is None and output is None:
             return self.predict(inputs)
+        observed = (target, weight) if output is None else (target, weight, output)
         if not variational_layers(self.backbone):
-            return self.head(self.backbone(inputs), target, weight, output)
-        loss = self.head(*self._draws(inputs, target, weight, output))
+            return self.head(self.backbone(inputs), *observed)
+        loss = self.head(*self._draws(inputs, *observed))
         feature_kl = kl(self.backbone)
         record(self, feature_kl=feature_kl)
         return torch.add(loss, feature_kl, alpha=self.feature_kl_weight / self.head.num_data)

@@ -129,7 +129,9 @@ def test_recording_ends_with_its_block_and_is_not_copied() -> None:
 
 def test_hooks_and_overridden_calls_are_part_of_the_loss_and_its_parts() -> None:
     class Scaled(ll.Regression):
-        def forward(self, features: Tensor, target: Any = None, weight: Any = None) -> Any:
+        def forward(  # type: ignore[override]
+            self, features: Tensor, target: Any = None, weight: Any = None
+        ) -> Any:
             return super().forward(features / 10, target, weight)
 
     head, plain = (make(NUM_FEATURES, NUM_OUTPUTS, num_data=40) for make in (Scaled, ll.Regression))

@@ -131,7 +131,7 @@ class Head(GaussianWeights, ABC):
     ) -> Elbo:
         """The parts of the objective, for logging; arguments as in `forward`."""
         with recorded(self) as parts:
-            self(features, target, weight, output)
+            self(features, target, weight, *(() if output is None else (output,)))
         return Elbo.of(parts)
 
     @abstractmethod

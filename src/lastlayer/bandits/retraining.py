@@ -1,0 +1,115 @@
+"""Training the network of an agent on the observations it remembers."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from .._checks import check_count, check_number, check_positive
+from ..functional import of_output
+from ..network import Network
+
+
+@dataclass(frozen=True)
+class Retraining:
+    """When and how the network of an agent is trained on the observations it remembers.
+
+    Attributes:
+        every: minimum number of new observations between two trainings.
+        growth: another minimum, as a fraction of the observations that are remembered.
+        steps: gradient steps of a training.
+        batch_size: of a step, drawn with replacement.
+        learning_rate: of AdamW, which begins anew and falls to zero along half a cosine each time.
+        weight_decay: of the backbone alone; the head has its prior.
+        clip: maximum norm of the gradient.
+        exact: whether features and mean are trained on the squared error, after which the last
+            layer's exact posterior is set, and updated with every observation until the next
+            training. If not, everything is trained on the ELBO, as in the paper, and changes in
+            trainings alone.
+        noise_iterations: of the alternation of noise and exact posterior.
+    """
+
+    every: int = 20
+    growth: float = 0.1
+    steps: int = 200
+    batch_size: int = 512
+    learning_rate: float = 3e-3
+    weight_decay: float = 0.01
+    clip: float = 1.0
+    exact: bool = True
+    noise_iterations: int = 10
+
+    def __post_init__(self) -> None:
+        for name in ("every", "steps", "batch_size", "noise_iterations"):
+            check_count(name, getattr(self, name))
+        for name in ("learning_rate", "clip"):
+            check_positive(name, getattr(self, name))
+        for name in ("growth", "weight_decay"):
+            check_number(name, getattr(self, name))
+            if getattr(self, name) < 0:
+                raise ValueError(f"{name} must not be negative, got {getattr(self, name)!r}")
+
+    def due(self, num_new: int, num_remembered: int) -> bool:
+        """Whether it is time to train, after so many new observations."""
+        return num_new >= max(self.every, self.growth * num_remembered)
+
+
+def train_network(
+    model: Network,
+    data: tuple[Tensor, Tensor, Tensor],
+    shares: Tensor | None,
+    plan: Retraining,
+    seed: int,
+) -> None:
+    """Train a network on contexts, targets and observed outputs, one row per observation.
+
+    Args:
+        model: the network.
+        data: contexts (n, …), targets (n,) and outputs (n,).
+        shares: weights of the observations, (n,), by which batches are drawn; None for equal ones.
+        plan: how.
+        seed: of all that is random.
+    """
+    head = model.head
+    trained = [head.mean] if plan.exact else list(head.parameters())
+    optimizer = torch.optim.AdamW(
+        [
+            {"params": list(model.backbone.parameters()), "weight_decay": plan.weight_decay},
+            {"params": trained, "weight_decay": 0.0},
+        ],
+        lr=plan.learning_rate,
+    )
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    model.train()
+    with torch.random.fork_rng(devices=[]), torch.enable_grad():
+        torch.manual_seed(seed)
+        for step in range(plan.steps):
+            rate = 0.5 * plan.learning_rate * (1 + math.cos(math.pi * step / plan.steps))
+            for group in optimizer.param_groups:
+                group["lr"] = rate
+            if shares is None:
+                rows = torch.randint(len(data[0]), (plan.batch_size,))
+            else:
+                rows = torch.multinomial(shares, plan.batch_size, replacement=True)
+            contexts, target, output = (column[rows].to(head.mean.device) for column in data)
+            if plan.exact:
+                loss = _squared_error(model, contexts, target, output)
+            else:
+                loss = model(contexts, target, output=output)
+            optimizer.zero_grad()
+            loss.backward()
+            nn.utils.clip_grad_norm_(parameters, plan.clip)
+            optimizer.step()
+    model.eval()
+
+
+def _squared_error(model: Network, contexts: Tensor, target: Tensor, output: Tensor) -> Tensor:
+    """Mean squared error of the observed outputs, ()."""
+    features, head = model.backbone(contexts), model.head
+    bias = head.mean[:, -1] if head.bias else None
+    mean = F.linear(features, head.mean[:, : head.num_features], bias)
+    return F.mse_loss(of_output(mean, output), target)
