@@ -41,6 +41,11 @@ def _cases() -> dict[str, Callable[..., ll.Head]]:
             make = partial(ll.GenerativeClassification, noise=noise)
             name = f"generative-{covariance}-{noise}"
             cases[name] = partial(make, *sizes, num_data=NUM_DATA, covariance=covariance)
+    make = partial(ll.HeteroscedasticRegression, *sizes, num_data=NUM_DATA)
+    cases["heteroscedastic-shared-diagonal"] = partial(make, noise_covariance="diagonal", bias=True)
+    cases["heteroscedastic-dense-low_rank"] = partial(
+        make, covariance="dense", noise_covariance="low_rank", num_noise_features=4
+    )
     return cases
 
 
@@ -53,6 +58,7 @@ def _covering() -> Iterator[str]:
         for at, covariance in enumerate(COVARIANCES):
             names = [name for name in CASES if name.startswith(f"{kind}-{covariance}-")]
             yield names[at % len(names)]
+    yield "heteroscedastic-dense-low_rank"
 
 
 COVERING = list(_covering())  # for what takes seconds per case
@@ -61,9 +67,11 @@ COVERING = list(_covering())  # for what takes seconds per case
 PREDICTIVES = [
     "regression-shared-diagonal-identity",
     "regression-shared-dense-noise",
+    "heteroscedastic-shared-diagonal",
     "discriminative-dense-tilted-diagonal",
     "generative-low_rank-dense",
 ]
+REAL_TARGETS = (ll.Regression, ll.HeteroscedasticRegression)
 
 # One case for every type of joint predictive, and of what it depends on.
 JOINTS = [
@@ -94,7 +102,7 @@ def make_examples(
     generator = torch.Generator().manual_seed(seed)
     dtype = torch.get_default_dtype() if dtype is None else dtype
     features = torch.randn(*batch, NUM_FEATURES, generator=generator, dtype=torch.float64)
-    if isinstance(head, ll.Regression):
+    if isinstance(head, REAL_TARGETS):
         target = torch.randn(*batch, NUM_OUTPUTS, generator=generator, dtype=torch.float64)
         return features.to(dtype), target.to(dtype)
     return features.to(dtype), torch.randint(NUM_OUTPUTS, batch, generator=generator)

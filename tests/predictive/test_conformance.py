@@ -13,6 +13,7 @@ from lastlayer.predictive import (
     GaussianMixturePredictive,
     GaussianPredictive,
     GenerativePredictive,
+    HeteroscedasticPredictive,
     MultivariateGaussianPredictive,
     RegressionMixturePredictive,
     RegressionPredictive,
@@ -40,6 +41,14 @@ def correlated(
     )
 
 
+def heteroscedastic(
+    generator: torch.Generator, shape: tuple[int, ...]
+) -> HeteroscedasticPredictive:
+    mean, epistemic, noise = moments(generator, shape)
+    uncertainty = 0.3 * torch.rand(mean.shape, generator=generator)
+    return HeteroscedasticPredictive(mean, epistemic, noise.log(), uncertainty)
+
+
 def logits(generator: torch.Generator, shape: tuple[int, ...]) -> list[torch.Tensor]:
     return list(torch.randn(2, *shape, 3, generator=generator).unbind())
 
@@ -51,6 +60,7 @@ REGRESSIONS: dict[str, Make] = {
         GaussianPredictive(*moments(g, (*shape, C)))
     ),
     "correlated mixture": lambda g, shape: GaussianMixturePredictive(correlated(g, (*shape, C))),
+    "heteroscedastic": heteroscedastic,
     "toy": lambda g, shape: LaplacePredictive(*moments(g, shape)),
     "toy mixture": lambda g, shape: RegressionMixturePredictive(
         LaplacePredictive(*moments(g, (*shape, C)))

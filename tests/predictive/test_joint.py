@@ -19,7 +19,8 @@ from tests.helpers.reference import (
 )
 
 K = NUM_OUTPUTS
-GAUSSIAN = [name for name in CASES if not name.startswith("generative") and "tilted" not in name]
+WITH_JOINT = ("regression", "discriminative")
+GAUSSIAN = [name for name in CASES if name.startswith(WITH_JOINT) and "tilted" not in name]
 NOISY = [name for name in GAUSSIAN if not name.endswith("none")]
 every_case = pytest.mark.parametrize("name", GAUSSIAN)
 every_noisy_case = pytest.mark.parametrize("name", NOISY)

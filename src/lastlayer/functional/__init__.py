@@ -20,6 +20,11 @@ from .gaussian import (
     inverse_wishart_exponent,
     inverse_wishart_log_density,
 )
+from .heteroscedastic import (
+    expected_heteroscedastic_log_density,
+    expected_log_noise_prior,
+    expected_root_precision,
+)
 from .low_rank import low_rank_entropy, low_rank_information, low_rank_log_density
 from .numerics import LOG_2PI, at_least_float32, full_precision, of_output, squared_sum, widest
 from .softmax import (
@@ -38,7 +43,10 @@ __all__ = [
     "class_log_density",
     "expected_entropy_of_softmax",
     "expected_gaussian_log_density",
+    "expected_heteroscedastic_log_density",
+    "expected_log_noise_prior",
     "expected_log_softmax",
+    "expected_root_precision",
     "expected_softmax",
     "full_precision",
     "gaussian_crps",

@@ -8,7 +8,7 @@ from torch import Tensor
 
 def gaussian_crps(mean: Tensor, stddev: Tensor, target: Tensor) -> Tensor:
     """CRPS of N(mean, stddev²) at the target, elementwise; all tensors of one shape."""
-    return _expected_absolute(target - mean, stddev) - stddev / math.sqrt(math.pi)
+    return expected_absolute(target - mean, stddev) - stddev / math.sqrt(math.pi)
 
 
 def gaussian_mixture_crps(
@@ -26,15 +26,15 @@ def gaussian_mixture_crps(
         (*shape).
     """
     weights = weights.reshape(weights.shape + (1,) * (means.ndim - weights.ndim))
-    to_target = (weights * _expected_absolute(target - means, stddevs)).sum(0)
+    to_target = (weights * expected_absolute(target - means, stddevs)).sum(0)
     within = torch.zeros_like(to_target)
     for weight, mean, stddev in zip(weights, means, stddevs, strict=True):  # memory of one, not C
-        distance = _expected_absolute(means - mean, torch.hypot(stddevs, stddev))
+        distance = expected_absolute(means - mean, torch.hypot(stddevs, stddev))
         within = within + weight * (weights * distance).sum(0)
     return to_target - 0.5 * within
 
 
-def _expected_absolute(mean: Tensor, stddev: Tensor) -> Tensor:
+def expected_absolute(mean: Tensor, stddev: Tensor) -> Tensor:
     """E|X| of X ~ N(mean, stddev²); |mean| if the stddev is zero."""
     ratio = mean / stddev.clamp(min=torch.finfo(stddev.dtype).tiny)
     density = (-0.5 * ratio.square()).exp() * math.sqrt(2 / math.pi)

@@ -1,10 +1,11 @@
-"""The three last layers, one file each."""
+"""The last layers, one file each."""
 
 from ._base import Head
 from ._class_densities import ClassDensities
 from ._parts import Elbo, recorded
 from .discriminative import DiscriminativeClassification
 from .generative import GenerativeClassification
+from .heteroscedastic import HeteroscedasticRegression
 from .regression import Regression
 
 __all__ = [
@@ -13,6 +14,7 @@ __all__ = [
     "Elbo",
     "GenerativeClassification",
     "Head",
+    "HeteroscedasticRegression",
     "Regression",
     "recorded",
 ]

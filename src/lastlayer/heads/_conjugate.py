@@ -26,9 +26,10 @@ AnyConjugateHead = TypeVar("AnyConjugateHead", bound="ConjugateHead")
 class ConjugateHead(Head):
     """A head whose posterior, given features and noise, is known.
 
-    A posterior is handled by two tensors of natural parameters, which add up over data, are zero
-    for the prior, and are relative to the prior's mean. All is computed in double precision, on a
-    copy. If the head is sharded, every process must fit or update it with the same data.
+    A posterior is handled by two or more tensors of natural parameters, which add up over data,
+    are zero for the prior, and are relative to the prior's mean. All is computed in double
+    precision, on a copy. If the head is sharded, every process must fit or update it with the
+    same data.
 
     Attributes:
         projected: a buffer, whether an exact fit was more than the family can hold, ().
@@ -187,16 +188,16 @@ class ConjugateHead(Head):
         """Check the data and reduce it to sufficient statistics, about a mean if one is given."""
 
     @abstractmethod
-    def _information(self, data: Any) -> tuple[Tensor, Tensor]:
+    def _information(self, data: Any) -> tuple[Tensor, ...]:
         """The natural parameters that data adds to the prior."""
 
     @abstractmethod
-    def _present(self) -> tuple[Tensor, Tensor]:
+    def _present(self) -> tuple[Tensor, ...]:
         """The natural parameters that lead to the present posterior."""
 
     @abstractmethod
-    def _set_posterior(self, first: Tensor, second: Tensor) -> None:
-        """Set mean and covariance from natural parameters."""
+    def _set_posterior(self, first: Tensor, second: Tensor, *others: Tensor) -> None:
+        """Set mean and covariance, and what else there is, from natural parameters."""
 
     @abstractmethod
     def _optimal_scatter(self, data: Any) -> tuple[Tensor, Tensor]:

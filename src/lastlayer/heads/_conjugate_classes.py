@@ -63,7 +63,7 @@ class ConjugateClasses(ConjugateHead):
         shift = precision * self.noise.to_basis(self._deviation())
         return precision - 1 / self._prior_by_feature(), shift
 
-    def _set_posterior(self, information: Tensor, shift: Tensor) -> None:
+    def _set_posterior(self, information: Tensor, shift: Tensor, *others: Tensor) -> None:
         precision = 1 / self._prior_by_feature() + information
         self.covariance.project_diagonal(precision)
         mean = self.noise.from_basis(shift / precision)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from .._checks import check_finite, check_target, check_weight, check_weights
+from .._checks import check_finite, check_target, check_weights
 from ..functional import conjugate
 from ..functional.conjugate import RegressionStatistics
 from ._conjugate import ConjugateHead
+from ._targets import RealTargets
 
 
-class ConjugateRegression(ConjugateHead):
+class ConjugateRegression(ConjugateHead, RealTargets):
     """Exact inference for a Gaussian last layer with Gaussian noise.
 
     The natural parameters are G = ΦᵀΦ and C = (Y − ΦMᵀ)ᵀΦ, with the prior's mean M.
@@ -23,10 +24,9 @@ class ConjugateRegression(ConjugateHead):
 
     by_residuals = True
     diagonal_noise: bool
-    conjugate: bool
 
     def _check_weight(self, weight: Tensor, batch_shape: torch.Size) -> Tensor:
-        weight = check_weight(weight, batch_shape, self.num_outputs).to(self.mean.dtype)
+        weight = super()._check_weight(weight, batch_shape)
         if weight.shape[-1] != 1 and not self.diagonal_noise:
             raise ValueError(
                 "weights per output need noise='diagonal': with correlated noise the outputs "
@@ -52,15 +52,9 @@ class ConjugateRegression(ConjugateHead):
             reference = self._prior_mean().double()
         return conjugate.regression_statistics(features, target, weight, reference)
 
-    def _information(self, data: RegressionStatistics) -> tuple[Tensor, Tensor]:
+    def _information(self, data: RegressionStatistics) -> tuple[Tensor, ...]:
         """G and C about the prior's mean, which do not depend on the noise."""
         return data.gram, data.cross_about(self._prior_mean())
-
-    def _prior_mean(self) -> Tensor:
-        if self.prior_mean is not None:
-            return self.prior_mean
-        mean = self.mean  # which may be sharded
-        return torch.zeros(mean.shape, dtype=mean.dtype, device=mean.device)
 
     def _check_update(self, data: RegressionStatistics) -> None:
         if not self.covariance.full:
@@ -80,7 +74,7 @@ class ConjugateRegression(ConjugateHead):
             return torch.ones_like(self.noise.log_precision_scale)
         return self.noise.precision_diagonal()
 
-    def _set_posterior(self, gram: Tensor, cross: Tensor) -> None:
+    def _set_posterior(self, gram: Tensor, cross: Tensor, *others: Tensor) -> None:
         """Set mean and covariance from G = ΦᵀΦ, (K or 1, N, N), and C = (Y − ΦMᵀ)ᵀΦ, (K, N)."""
         gram, cross = gram / self.prior.kl_weight, cross / self.prior.kl_weight
         coefficients, variance = self._coefficients(), self._prior_by_feature()
@@ -94,7 +88,7 @@ class ConjugateRegression(ConjugateHead):
             )
         self.mean.copy_(self._prior_mean() + deviation)
 
-    def _present(self) -> tuple[Tensor, Tensor]:
+    def _present(self) -> tuple[Tensor, ...]:
         """The G and C of data that would lead to the present posterior."""
         coefficients = self._coefficients()[:, None, None]
         if self.covariance.shared:  # S⁻¹ = I/s + mean(coefficient) G

@@ -2,25 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
-from .._checks import (
-    check_choice,
-    check_count,
-    check_finite,
-    check_labels,
-    check_not_empty,
-    check_target,
-    check_weight,
-)
-from .._sharding import assignable
+from .._checks import check_choice, check_count, check_labels, check_target, check_weight
 from ..covariances import CovarianceLike
-from ..functional import at_least_float32, conjugate, expected_gaussian_log_density, of_output
+from ..functional import at_least_float32, expected_gaussian_log_density, of_output
 from ..noise import NOISES
 from ..predictive import (
     GaussianPredictive,
@@ -32,7 +22,6 @@ from ..predictive import (
 )
 from ..priors import Prior
 from ._conjugate_regression import ConjugateRegression
-from ._linear import Cached, as_linear, prior_in_units
 
 
 class Regression(ConjugateRegression):
@@ -96,91 +85,13 @@ class Regression(ConjugateRegression):
         self.noise = NOISES[noise](num_outputs, device=device, dtype=dtype)
         self.reset_parameters()
 
-    @classmethod
-    def from_linear(
-        cls, layer: nn.Linear, cached: Cached, *, num_data: float, **options: Any
-    ) -> Regression:
-        """A head to replace a trained linear layer, initialised at its weights.
-
-        Without a `prior` it has one in the units of the targets: its variance is the mean square of
-        the trained weights (in units of the noise if conjugate), the scale of its noise that of the
-        residuals, and its mean is zero for the weights and the trained bias for the bias.
-        """
-        options = {"bias": layer.bias is not None, **options}
-        given = "prior" in options
-        if not given:
-            conjugate = options.get("row_covariance") == "noise"
-            options["prior"] = prior_in_units(layer, cached, conjugate=conjugate)
-        head = super().from_linear(layer, cached, num_data=num_data, **options)
-        if not given and head.bias and layer.bias is not None:
-            prior_mean = torch.zeros_like(head.mean)
-            prior_mean[:, -1] = layer.bias.detach()
-            head.prior_mean = prior_mean
-        return head
-
     def reset_parameters(self) -> None:
         """Initialise, with unit noise; see `initialize` for targets of another scale."""
         super().reset_parameters()
         self.noise.set_isotropic(1.0)
 
-    @torch.no_grad()
-    def initialize(self, features: Tensor, target: Tensor) -> None:
-        """Initialise at the scale of the data: predict next to nothing, call the target noise.
-
-        The first loss is then that of a Gaussian fitted to the targets under the prior of the
-        noise, whatever their units.
-        """
-        check_not_empty(features)
-        inputs = self._inputs(features)
-        check_finite("features", inputs)
-        target = check_target(target, features.shape[:-1], self.num_outputs)
-        check_finite("targets", target)
-        if self.prior_mean is not None:
-            target = target - F.linear(inputs, self.prior_mean)
-        self.initialize_scale(target.double().reshape(-1, self.num_outputs).square().mean(0))
-
-    @torch.no_grad()
-    def prepare(
-        self,
-        data: Iterable[tuple[Tensor, Tensor | None]],
-        *,
-        new: bool,
-        total: Callable[[Tensor], Tensor],
-    ) -> None:
-        """If new, initialise at the scale of the targets of the first batch; see `initialize`."""
-        if not new:
-            return
-        target, weight = next(iter(data))
-        target = target.double().reshape(-1, self.num_outputs)
-        if self.bias and self.prior_mean is not None:
-            target = target - self.prior_mean[:, -1].to(target)
-        counted = torch.ones_like(target)
-        if weight is not None:  # what counts nothing may be NaN
-            counted = (weight != 0).double().reshape(len(target), -1).expand_as(target)
-        sums = torch.stack([target.square().where(counted != 0, 0.0).sum(0), counted.sum(0)])
-        sums = total(sums.to(self.mean.device))
-        self.initialize_scale(sums[0] / sums[1].clamp(min=1))
-
-    @torch.no_grad()
-    def initialize_scale(self, mean_square: Tensor) -> None:
-        """`initialize`, given the mean square of each output's targets about the prior, (K,)."""
-        power = mean_square.double().clamp(min=1e-30)
-        with assignable(self) as head:
-            head._initialize_scale(power)
-        self._note_initial()
-
-    def _initialize_scale(self, power: Tensor) -> None:
-        self.reset_parameters()
-        given = self.prior.variance
-        limit = float("inf") if self.conjugate or isinstance(given, str) else given**0.5
-        scale = (0.1 * power.sqrt()).clamp(max=limit).unsqueeze(-1)
-        self.mean.copy_(self._prior_mean() + scale * self._deviation())
-        self._initialize_covariance((1.0 if self.conjugate else float(power.min())) / self.width)
-        scatter, prior = (self.num_data * power).diag_embed(), self.prior
-        noise = conjugate.inverse_wishart_mode(
-            scatter, torch.full_like(power, self.num_data), prior.noise_dof, prior.noise_scale
-        )
-        self.noise.assign(noise.to(self.mean.device))
+    def _assign_noise(self, variance: Tensor) -> None:
+        self.noise.assign(variance.diag_embed())
 
     # ------------------------------------------------------------------------- two calls
 
@@ -215,11 +126,7 @@ class Regression(ConjugateRegression):
         self, features: Tensor, target: Tensor, weight: Tensor | None
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Expected log-likelihood (theorem 1), summed over outputs, (*batch,), KL and log p(Σ)."""
-        target = check_target(target, features.shape[:-1], self.num_outputs).to(self.mean.dtype)
-        if weight is not None:
-            weight = self._check_weight(weight, features.shape[:-1])
-            target = target.where(weight != 0, 0.0)
-        error = at_least_float32(target - F.linear(features, self.mean))
+        error, weight = self._errors(features, target, weight)
         quadratic, trace, logdet = self.covariance.quadratic_terms(features)
         if self.conjugate:  # Cov(Wφ) = φᵀSφ Σ, so that the noise cancels in the trace
             white = self.noise.whiten(error)
@@ -267,10 +174,6 @@ class Regression(ConjugateRegression):
         """Sizes and options, for printing."""
         rows = "noise" if self.conjugate else "identity"
         return f"{super().extra_repr()}, row_covariance={rows!r}"
-
-    def sample_function(self, generator: torch.Generator | None = None) -> nn.Linear:
-        """One draw of the weights, as a linear layer on the features: Thompson sampling."""
-        return as_linear(self.sample_weights(1, generator).squeeze(0), self)
 
     def sample_weights(self, num_samples: int, generator: torch.Generator | None = None) -> Tensor:
         """Draws of W, (num_samples, K, N), with one more feature if there is a bias."""

@@ -17,7 +17,13 @@ from torch.utils import _pytree as pytree
 
 from .._checks import check_choice
 from .._data import Data, batches
-from ..heads import DiscriminativeClassification, GenerativeClassification, Head, Regression
+from ..heads import (
+    DiscriminativeClassification,
+    GenerativeClassification,
+    Head,
+    HeteroscedasticRegression,
+    Regression,
+)
 from ..network import Network
 from .choosing import Choice, by_held_out, by_validation
 from .features import Exit, FeatureExtractor, Features, cache_features
@@ -26,6 +32,7 @@ from .solvers import fit_features
 
 HEADS: dict[str, type[Head]] = {
     "regression": Regression,
+    "heteroscedastic": HeteroscedasticRegression,
     "discriminative": DiscriminativeClassification,
     "generative": GenerativeClassification,
 }
@@ -80,9 +87,9 @@ def posttrain(
     Args:
         model: a network that takes the inputs of the data as its one argument.
         data: (inputs, target) or (inputs, target, weight) as tensors, Dataset or DataLoader.
-        head: "regression", "discriminative" or "generative", with a bias if the layer has one;
-            a callable `(num_features, num_outputs, *, num_data, device, dtype)` that makes one; or
-            a head, which is fitted in place.
+        head: "regression", "heteroscedastic", "discriminative" or "generative", with a bias if
+            the layer has one; a callable `(num_features, num_outputs, *, num_data, device,
+            dtype)` that makes one; or a head, which is fitted in place.
         validation: as data, of which the network has seen no labels; chooses the prior's variance.
         layer: dotted name of the layer to replace; by default the linear layer whose output the
             model returns.

@@ -16,6 +16,7 @@ from .joint_correlated import JointMatrixNormalPredictive, JointMultivariateGaus
 from .joint_independent import JointGaussianPredictive, JointLogitPredictive
 from .plain import Plain
 from .regression import RegressionMixturePredictive, RegressionPredictive
+from .scale_mixture import HeteroscedasticPredictive
 
 
 def mix(components: Predictive) -> Predictive:
@@ -34,6 +35,7 @@ __all__ = [
     "GaussianMixturePredictive",
     "GaussianPredictive",
     "GenerativePredictive",
+    "HeteroscedasticPredictive",
     "JointGaussianPredictive",
     "JointLogitPredictive",
     "JointMatrixNormalPredictive",

@@ -1,0 +1,58 @@
+"""The log-variance of noise as a Gaussian last layer."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ..covariances import CovarianceLike
+from ..priors import Prior
+from ._weights import GaussianWeights
+
+
+class LogNoise(GaussianWeights):
+    """The posterior q(v_k) = N(v̄_k, S'_k) of the weights of log-variances, with a constant feature.
+
+    Attributes:
+        num_data: T, of which the initial S' depends.
+    """
+
+    def __init__(
+        self,
+        num_features: int,
+        num_outputs: int,
+        *,
+        num_data: float,
+        covariance: CovarianceLike,
+        prior: Prior | None,
+        device: torch.device | str | None,
+        dtype: torch.dtype | None,
+    ) -> None:
+        super().__init__(
+            num_features,
+            num_outputs,
+            covariance=covariance,
+            prior=prior,
+            bias=True,
+            device=device,
+            dtype=dtype,
+        )
+        self.num_data = num_data
+
+    @classmethod
+    def default_prior(cls, num_features: int) -> Prior:
+        """Log-variances of unit variance for features of unit mean square, about any level."""
+        return Prior(variance=1 / num_features, bias_variance=100.0)
+
+    def reset_parameters(self) -> None:
+        """Initialise with constant unit noise, as certain as T examples would leave it."""
+        self.set_constant(torch.ones_like(self.mean[:, 0]))
+
+    @torch.no_grad()
+    def set_constant(self, variance: Tensor) -> None:
+        """Set constant noise of given variances, (K,)."""
+        self.mean.zero_()
+        self.mean[:, -1] = variance.log().to(self.mean.dtype)
+        given = self.prior.variance
+        precision = 0.5 * self.num_data + (0.0 if isinstance(given, str) else 1 / given)
+        self._initialize_covariance(1 / precision)
