@@ -27,7 +27,8 @@ from lastlayer.predictive import (
 )
 
 NUM_CLASSES, NUM_FEATURES = 4, 3
-COVARIANCES: list[Any] = ["diagonal", "dense"]
+APPENDIX_B: list[Any] = ["diagonal", "dense"]
+COVARIANCES: list[Any] = ["shared", *APPENDIX_B]
 PRIOR = ll.Prior(variance=2.0, noise_dof=3.0, noise_scale=0.5)
 
 
@@ -42,7 +43,12 @@ def make_data(generator: torch.Generator, count: int = 60) -> tuple[Tensor, Tens
 
 def make_density(covariance: Any = "diagonal", normalized: bool = True) -> FeatureDensity:
     return FeatureDensity(
-        NUM_FEATURES, NUM_CLASSES, covariance=covariance, prior=PRIOR, normalized=normalized
+        NUM_FEATURES,
+        NUM_CLASSES,
+        covariance=covariance,
+        prior=None if covariance == "shared" else PRIOR,
+        normalized=normalized,
+        unit_length=False,
     )
 
 
@@ -196,7 +202,7 @@ def test_thresholds_of_nonsense_are_refused():
 
 
 @pytest.mark.parametrize("normalized", [True, False])
-@pytest.mark.parametrize("covariance", COVARIANCES)
+@pytest.mark.parametrize("covariance", APPENDIX_B)
 def test_score_is_appendix_b_with_explicit_normals(covariance, normalized, generator):
     features, labels = make_data(generator)
     density = make_density(covariance, normalized)
@@ -236,12 +242,13 @@ def test_statistics_do_not_suffer_from_a_large_offset(covariance, generator):
     assert_close(far.scatter, near.scatter, rtol=0, atol=1e-8)
 
 
-@pytest.mark.parametrize("covariance", COVARIANCES)
+@pytest.mark.parametrize("covariance", APPENDIX_B)
 def test_scores_do_not_depend_on_an_offset_when_the_means_are_free(covariance, generator):
     features, labels = make_data(generator)
     free = ll.Prior(variance=1e18)  # so that class means are the empirical ones
     near, far = (
-        FeatureDensity(3, 4, covariance=covariance, prior=free, normalized=False) for _ in range(2)
+        FeatureDensity(3, 4, covariance=covariance, prior=free, normalized=False, unit_length=False)
+        for _ in range(2)
     )
     near.update(features, labels)
     far.update(features + 1e6, labels)
@@ -325,7 +332,7 @@ def test_bad_input_is_refused():
         density.update(torch.zeros(2, 3), torch.tensor([0, 2]))
     with pytest.raises(ValueError, match="NaN"):
         density.update(torch.full((1, 3), math.nan), torch.tensor([0]))
-    with pytest.raises(ValueError, match="need labels"):
+    with pytest.raises(ValueError, match="needs labels"):
         density.update(torch.zeros(2, 3))
     with pytest.raises(ValueError, match="one index per example"):
         density.update(torch.zeros(2, 3), torch.tensor([0]))
@@ -334,7 +341,11 @@ def test_bad_input_is_refused():
     with pytest.raises(ValueError, match="can be merged"):
         density.merge(FeatureDensity(3, 2, covariance="dense"))
     with pytest.raises(ValueError, match="raise noise_dof"):
-        FeatureDensity(3, 2, prior=ll.Prior(noise_dof=-4))
+        FeatureDensity(3, 2, covariance="dense", prior=ll.Prior(noise_dof=-4))
+    with pytest.raises(ValueError, match="takes its prior from the data"):
+        FeatureDensity(3, 2, prior=PRIOR)
+    with pytest.raises(ValueError, match="same unit_length and power"):
+        density.merge(FeatureDensity(3, 2, unit_length=False))
     assert not any(bool(buffer.any()) for buffer in density.buffers())
 
 
@@ -367,7 +378,7 @@ def test_fitting_to_a_model_uses_its_features_and_leaves_it_alone(generator):
 def test_the_head_says_how_many_classes_and_which_prior(generator):
     inputs, labels = torch.randn(9, 2, generator=generator), torch.zeros(9).long()
     generative = make_network(ll.GenerativeClassification(3, 5, num_data=9, prior=PRIOR))
-    density = FeatureDensity.from_model(generative, (inputs, labels))
+    density = FeatureDensity.from_model(generative, (inputs, labels), covariance="diagonal")
     assert (density.num_classes, density.prior) == (5, PRIOR)
     regression = make_network(ll.Regression(3, 2, num_data=9))
     single = FeatureDensity.from_model(regression, (inputs, torch.randn(9, 2)))

@@ -19,7 +19,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 import lastlayer as ll
-from lastlayer import metrics, plots
+from lastlayer import metrics, ood, plots
 
 
 def line(ax: Axes, label: str) -> tuple[np.ndarray, np.ndarray]:
@@ -153,6 +153,37 @@ def test_histograms_hold_the_share_of_the_scores_in_each_bin(generator: torch.Ge
     assert ax.get_xlabel() == "entropy"
 
 
+def make_comparison() -> ood.Comparison:
+    scores = {"worse": 0.6, "best": 0.9, "middle": 0.7}
+    return ood.Comparison(
+        {},
+        {},
+        {
+            name: {
+                data: {"auroc": value - gap, "aupr": value, "fpr95": 1 - value}
+                for data, gap in (("near", 0.1), ("far", 0.0))
+            }
+            for name, value in scores.items()
+        },
+        {},
+    )
+
+
+@pytest.mark.parametrize(("metric", "sign"), [("auroc", 1), ("fpr95", -1)])
+def test_a_comparison_has_the_best_score_on_top(metric: str, sign: int):
+    comparison = make_comparison()
+    ax = plots.ood_comparison(comparison, metric=metric)
+    names = [label.get_text() for label in ax.get_yticklabels()]
+    assert names == ["worse", "middle", "best"]
+    for line, data in zip(ax.lines, ("near", "far"), strict=True):
+        expected = [comparison.metrics[name][data][metric] for name in names]
+        assert line.get_xdata() == pytest.approx(expected)
+        assert sorted(expected, reverse=sign < 0) == expected
+    assert legend(ax)[1:] == ["near", "far"]
+    with pytest.raises(ValueError, match="did you mean 'auroc'"):
+        plots.ood_comparison(comparison, metric="auc")
+
+
 def test_infinite_scores_count_in_the_outermost_bins():
     ax = plots.ood_histogram(
         torch.tensor([0.0, -math.inf]), torch.tensor([4.0, math.inf]), num_bins=4
@@ -245,6 +276,7 @@ def draw_all(ax: Axes | None, generator: torch.Generator) -> list[Axes]:
         plots.reliability_diagram(two.softmax(-1), x.long() % 2, ax=ax),
         plots.calibration_curve(predictive, x, ax=ax),
         plots.ood_histogram(x, x + 1, ax=ax),
+        plots.ood_comparison(make_comparison(), ax=ax),
         plots.feature_density(lambda points: -points.square().sum(-1), two, ax=ax),
         plots.training_curves(HISTORY, ax=ax),
     ]
@@ -255,7 +287,7 @@ def test_every_picture_draws_where_it_is_told_and_saves(generator: torch.Generat
     ax = Figure().subplots()
     assert all(drawn is ax for drawn in draw_all(ax, generator))
     new = draw_all(None, generator)
-    assert len({id(drawn.figure) for drawn in new}) == 6
+    assert len({id(drawn.figure) for drawn in new}) == 7
     for drawn in new:
         drawn.figure.savefig(tmp_path / "picture.png")  # type: ignore[union-attr]
         assert (tmp_path / "picture.png").stat().st_size > 5000

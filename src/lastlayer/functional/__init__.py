@@ -12,6 +12,7 @@ from .densities import (
     class_log_density,
     gaussian_log_densities,
 )
+from .evidence import covariance_evidence, mean_evidence
 from .gaussian import (
     best_prior_variance,
     expected_gaussian_log_density,
@@ -41,6 +42,7 @@ __all__ = [
     "best_prior_variance",
     "class_log_densities",
     "class_log_density",
+    "covariance_evidence",
     "expected_entropy_of_softmax",
     "expected_gaussian_log_density",
     "expected_heteroscedastic_log_density",
@@ -61,6 +63,7 @@ __all__ = [
     "low_rank_entropy",
     "low_rank_information",
     "low_rank_log_density",
+    "mean_evidence",
     "of_output",
     "squared_sum",
     "tilted_bound",

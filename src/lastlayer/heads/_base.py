@@ -196,6 +196,11 @@ class Head(GaussianWeights, ABC):
         """The prior of densities of features, if the head has one."""
         return None
 
+    @property
+    def logit_layer(self) -> tuple[Tensor, Tensor] | None:
+        """Weights (K, N) and biases (K,) of mean logits, if they are linear in the features."""
+        return None
+
     def prepare(
         self,
         data: Iterable[tuple[Tensor, Tensor | None]],

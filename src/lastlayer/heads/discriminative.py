@@ -88,6 +88,13 @@ class DiscriminativeClassification(Head):
         """One Gaussian per class describes the features."""
         return self.num_outputs
 
+    @property
+    def logit_layer(self) -> tuple[Tensor, Tensor]:
+        """Means of weights, (K, N), and of biases, (K,), zero if there are none."""
+        mean = self.mean.detach()
+        bias = mean[:, self.num_features :].sum(-1)
+        return mean[:, : self.num_features], bias
+
     @classmethod
     def from_linear(
         cls, layer: nn.Linear, cached: Cached, *, num_data: float, **options: Any

@@ -22,7 +22,8 @@ except ImportError as error:
         "lastlayer.metrics needs torchmetrics; install it with: pip install 'lastlayer[metrics]'"
     ) from error
 
-from .detection import evaluate_ood, ood
+from ..ood import detection as ood
+from .detection import evaluate_ood
 from .evaluation import evaluate
 from .reliability import (
     CalibrationBins,

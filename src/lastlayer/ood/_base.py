@@ -7,31 +7,54 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .._checks import check_count, check_features, check_labels, check_range, check_weight
+from .._checks import (
+    check_count,
+    check_features,
+    check_labels,
+    check_positive,
+    check_range,
+    check_weight,
+)
 from .._data import Data
 from .._streaming import predictions
 
 Self = TypeVar("Self", bound="FeatureScore")
 
+EPSILON = 1e-30  # length below which features stay as they are: zero has no direction
+
 
 class FeatureScore(nn.Module, ABC):
     """A score of features (*batch, N), higher further out, that has seen training features.
 
-    What it has seen is in buffers, in double precision also when the module is cast. Training
+    What it has seen is in buffers, which keep their precision when the module is cast. Training
     data may come in any split, and parts that were seen elsewhere are merged.
 
     Args:
         num_features: N.
         num_classes: K; one class needs no labels.
+        unit_length: whether features are scaled to length one. The length of features differs
+            between data sets for reasons, contrast say, that hide how unlike they are.
+        power: of the features before that, keeping signs. The square root of features that are
+            never negative, as after a ReLU, is nearer to Gaussian.
     """
 
-    def __init__(self, num_features: int, num_classes: int = 1) -> None:
+    def __init__(
+        self,
+        num_features: int,
+        num_classes: int = 1,
+        *,
+        unit_length: bool = False,
+        power: float = 1.0,
+    ) -> None:
         super().__init__()
         check_count("num_features", num_features)
         check_count("num_classes", num_classes)
+        check_positive("power", power)
         self.num_features, self.num_classes = num_features, num_classes
+        self.unit_length, self.power = unit_length, power
 
     @abstractmethod
     def update(
@@ -49,6 +72,25 @@ class FeatureScore(nn.Module, ABC):
     def forward(self, features: Tensor) -> Tensor:
         """The score of features (*batch, N), (*batch,)."""
 
+    @abstractmethod
+    def options(self) -> dict[str, Any]:
+        """Arguments that make a score like this one, which has seen nothing."""
+
+    def _check_alike(self, other: FeatureScore) -> None:
+        """Raise unless another score sees features in the same form."""
+        if (self.unit_length, self.power) != (other.unit_length, other.power):
+            raise ValueError(
+                "only scores of the same unit_length and power can be merged, got "
+                f"{self} and {other}"
+            )
+
+    def extra_repr(self) -> str:
+        """Sizes and options, for printing."""
+        return (
+            f"num_features={self.num_features}, num_classes={self.num_classes}, "
+            f"unit_length={self.unit_length}, power={self.power:g}"
+        )
+
     def _forget(self) -> None:
         """Drop what was derived from the buffers, which have changed."""
 
@@ -57,7 +99,7 @@ class FeatureScore(nn.Module, ABC):
         if target is None:
             if self.num_classes > 1:
                 raise ValueError(
-                    f"densities of num_classes={self.num_classes} need labels; pass them as "
+                    f"a score of num_classes={self.num_classes} needs labels; pass them as "
                     "target, or fit a single class without any"
                 )
             target = features.new_zeros(features.shape[:-1], dtype=torch.int64)
@@ -67,12 +109,14 @@ class FeatureScore(nn.Module, ABC):
         check_range(labels, self.num_classes)
         return labels.flatten()
 
-    def _wide(self, features: Tensor) -> Tensor:
-        """Checked features in double precision."""
+    def _points(self, features: Tensor, dtype: torch.dtype = torch.float64) -> Tensor:
+        """Checked features in the form in which they are scored."""
         check_tensor(features)
-        wide = features.double() if features.is_floating_point() else features
-        check_features(wide, self.num_features, next(self.buffers()).new_empty(0).double())
-        return wide
+        points = features.to(dtype) if features.is_floating_point() else features
+        check_features(points, self.num_features, next(self.buffers()).new_empty(0).to(dtype))
+        if self.power != 1:
+            points = points.sign() * points.abs().pow(self.power)
+        return F.normalize(points, dim=-1, eps=EPSILON) if self.unit_length else points
 
     def _apply(self, fn: Any, recurse: bool = True) -> Any:
         """Move the statistics; they stay float64 when the module is cast."""
@@ -116,10 +160,15 @@ def fit_first(
     return score
 
 
+def power_for(features: Tensor) -> float:
+    """The power that brings features nearer to Gaussian: ½ if none is negative, else 1."""
+    return 1.0 if bool((features < 0).any()) else 0.5
+
+
 def check_tensor(features: object) -> None:
     """Raise unless features are a tensor."""
     if not isinstance(features, Tensor):
         raise TypeError(
-            f"a feature density takes a tensor of features, got {type(features).__name__}; pass "
+            f"a score of features takes a tensor of features, got {type(features).__name__}; pass "
             "network.backbone rather than the network"
         )

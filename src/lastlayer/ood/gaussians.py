@@ -7,7 +7,13 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ..functional import LOG_2PI, GaussianPrecision, gaussian_log_densities
+from ..functional import (
+    LOG_2PI,
+    GaussianPrecision,
+    gaussian_log_densities,
+    inverse_wishart_exponent,
+)
+from ..priors import Prior
 
 
 class Gaussians(NamedTuple):
@@ -63,3 +69,51 @@ def map_mean(mean: Tensor, counts: Tensor, noise: Tensor, prior_variance: float)
     variances, basis = torch.linalg.eigh(noise)
     shrinkage = counts[:, None] / (counts[:, None] + variances / prior_variance)
     return (mean @ basis * shrinkage) @ basis.mT
+
+
+class ClassGaussians(NamedTuple):
+    """Gaussians of each class with a covariance of its own, and of a class yet unknown."""
+
+    log_class: Tensor  # log p(y), (K,)
+    classes: Gaussians
+    prior: Gaussians  # one
+
+    @classmethod
+    def of(cls, counts: Tensor, mean: Tensor, scatter: Tensor, prior: Prior) -> ClassGaussians:
+        """MAP estimates (paper, appendix B).
+
+        Args:
+            counts: T_y, (K,).
+            mean: φ̄_y, (K, N).
+            scatter: of each class about its mean, (K, N, N), or its diagonals, (K, N).
+            prior: of class means and noise.
+        """
+        total, dense = counts.sum(0, keepdim=True), scatter.ndim == 3
+        ones = mean.new_ones(mean.shape[-1])
+        identity = ones.diag() if dense else ones
+        exponent = inverse_wishart_exponent(prior.noise_dof, mean.shape[-1])
+
+        def covariance(scatter: Tensor, counts: Tensor) -> Tensor:
+            denominator = (counts + exponent).reshape(-1, *[1] * (scatter.ndim - 1))
+            return (prior.noise_scale * identity + scatter) / denominator
+
+        pooled = covariance(scatter.sum(0, keepdim=True), total)  # Σ, (1, …)
+        estimate = map_mean(mean, counts, pooled[0], prior.fixed_variance)
+        scatter = scatter + outer(mean - estimate, counts, dense)
+        return cls(
+            (counts / total).log(),
+            Gaussians.of(estimate, covariance(scatter, counts)),
+            Gaussians.of(torch.zeros_like(mean[:1]), pooled + prior.fixed_variance * identity),
+        )
+
+    def log_density(self, points: Tensor) -> Tensor:
+        """log Σ_y p(φ | y) p(y), (*batch,)."""
+        return (self.classes.log_densities(points) + self.log_class).logsumexp(-1)
+
+    def log_prior(self, points: Tensor) -> Tensor:
+        """log N(φ | 0, sI + Σ), (*batch,)."""
+        return self.prior.log_densities(points).squeeze(-1)
+
+    def gaussians(self) -> Gaussians:
+        """The classes."""
+        return self.classes

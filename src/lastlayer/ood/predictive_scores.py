@@ -15,6 +15,8 @@ from .._streaming import predictions
 from ..calibration.conformal import upper_quantile
 from ..predictive import ClassificationPredictive, Predictive
 
+GEN_POWER, GEN_CLASSES = 0.1, 100  # as published
+
 
 def max_probability(predictive: Any) -> Tensor:
     """1 − max_y p(y), (*batch,); the paper's score for discriminative heads.
@@ -31,14 +33,48 @@ def predictive_entropy(predictive: Any) -> Tensor:
     return Predictive.check(predictive).entropy()
 
 
+def energy(predictive: Any) -> Tensor:
+    """−log Σ_k exp z_k of the logits, or of their means, (*batch,) (Liu et al., 2020)."""
+    return -_mean_logits(predictive).logsumexp(-1)
+
+
+def max_logit(predictive: Any) -> Tensor:
+    """−max_k z_k of the logits, or of their means, (*batch,) (Hendrycks et al., 2022)."""
+    return -_mean_logits(predictive).amax(-1)
+
+
+def generalized_entropy(predictive: Any) -> Tensor:
+    """GEN, Σ_k (p_k(1 − p_k))^0.1 over the 100 likeliest classes, (*batch,) (Liu et al., 2023)."""
+    probs = ClassificationPredictive.check(predictive, "choose another score").probs()
+    if probs.shape[-1] > GEN_CLASSES:
+        probs = probs.topk(GEN_CLASSES, -1).values
+    return (probs * (1 - probs)).clamp(min=0).pow(GEN_POWER).sum(-1)
+
+
 def mutual_information(predictive: Any) -> Tensor:
     """Mutual information of target and weights in nats: epistemic only, (*batch,)."""
-    return Predictive.check(predictive).mutual_information()
+    return _uncertain(predictive, "mutual information").mutual_information()
 
 
 def epistemic_variance(predictive: Any) -> Tensor:
     """Variance due to the weights, of targets or of logits, summed over outputs, (*batch,)."""
-    return Predictive.check(predictive).total_epistemic_variance()
+    return _uncertain(predictive, "epistemic variance").total_epistemic_variance()
+
+
+def _mean_logits(predictive: Any) -> Tensor:
+    return ClassificationPredictive.check(predictive, "choose another score").mean_logits()
+
+
+def _uncertain(predictive: Any, what: str) -> Predictive:
+    """The predictive, if its weights are uncertain: all inputs would have a score of zero."""
+    checked = Predictive.check(predictive)
+    if checked.has_certain_weights():
+        raise TypeError(
+            f"the {what} of every input is zero, because the weights of this model have no "
+            "distribution; choose a score that needs none, as 'energy' or FeatureDensity, or give "
+            "the model a Bayesian last layer by lastlayer.posttrain"
+        )
+    return checked
 
 
 def feature_density(predictive: Any) -> Tensor:
@@ -51,6 +87,9 @@ SCORES: dict[str, Callable[[Any], Tensor]] = {
     for score in (
         max_probability,
         predictive_entropy,
+        generalized_entropy,
+        energy,
+        max_logit,
         mutual_information,
         epistemic_variance,
         feature_density,

@@ -17,12 +17,18 @@ except ImportError as error:
     ) from error
 
 from .predictions import feature_density, predictive_band
-from .reliability import calibration_curve, ood_histogram, reliability_diagram
+from .reliability import (
+    calibration_curve,
+    ood_comparison,
+    ood_histogram,
+    reliability_diagram,
+)
 from .training import training_curves
 
 __all__ = [
     "calibration_curve",
     "feature_density",
+    "ood_comparison",
     "ood_histogram",
     "predictive_band",
     "reliability_diagram",

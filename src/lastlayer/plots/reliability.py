@@ -10,10 +10,26 @@ from matplotlib.axes import Axes
 from torch import Tensor
 
 from .. import metrics
+from .._checks import check_choice
+from ..ood import Comparison
 from ..predictive import ClassificationPredictive
-from ._canvas import BLUE, GREY, INK, ORANGE, PALE, Style, as_array, make_axes
+from ._canvas import (
+    BLUE,
+    GREEN,
+    GREY,
+    INK,
+    ORANGE,
+    PALE,
+    PURPLE,
+    Style,
+    as_array,
+    legend_above,
+    make_axes,
+)
 
 CURVE_LEVELS = tuple(percent / 100 for percent in range(5, 100, 5))
+COLOURS, MARKERS = (BLUE, ORANGE, GREEN, PURPLE), "osD^"  # of data sets
+DETECTION = ("auroc", "aupr", "fpr95")
 
 
 def reliability_diagram(
@@ -125,6 +141,37 @@ def ood_histogram(
         ax.stairs(counts / len(scores), edges, fill=True, **style)
     title = f"AUROC {detection['auroc']:.3f}, FPR95 {detection['fpr95']:.3f}"
     ax.legend(frameon=False, title=title, alignment="left")
+    return ax
+
+
+def ood_comparison(
+    comparison: Comparison, *, metric: str = "auroc", ax: Axes | None = None
+) -> Axes:
+    """A row of points for each score of `ood.compare`, one point for each data set, best on top.
+
+    Args:
+        comparison: as `ood.compare` returns it.
+        metric: "auroc", "aupr" or "fpr95".
+        ax: where to draw.
+    """
+    check_choice("metric", metric, DETECTION)
+    order = sorted(
+        comparison.metrics,
+        key=lambda score: comparison.mean(score, metric),
+        reverse=metric == "fpr95",
+    )
+    ax = make_axes(ax, metric.upper(), "")
+    rows = range(len(order))
+    ax.hlines(rows, 0, 1, color=PALE, linewidth=1, zorder=0)
+    names = list(comparison.metrics[order[0]])
+    for index, name in enumerate(names):
+        values = [comparison.metrics[score][name][metric] for score in order]
+        style: Style = {"color": COLOURS[index % len(COLOURS)], "marker": MARKERS[index % 4]}
+        ax.plot(values, rows, linestyle="none", label=name, **style)
+    lowest = min(comparison.metrics[score][name][metric] for score in order for name in names)
+    ax.set_xlim(max(lowest - 0.05, 0), 1.01)
+    ax.set_yticks(rows, order)
+    legend_above(ax)
     return ax
 
 

@@ -165,6 +165,10 @@ class Predictive(ABC):
             "an epistemic variance", "those of Regression and DiscriminativeClassification have"
         )
 
+    def has_certain_weights(self) -> bool:
+        """Whether nothing is uncertain but the noise, as of a network without a posterior."""
+        return False
+
     def log_density(self) -> Tensor:
         """Log-density of the features, log p(φ); low means unlike the training data, (*batch,)."""
         raise self._lacks("a density of the features", "that of GenerativeClassification has")

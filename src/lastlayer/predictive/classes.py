@@ -34,6 +34,10 @@ class DiscriminativePredictive(ClassificationPredictive):
         """Variance of the logits, weights and noise together, (*batch, K)."""
         return self.epistemic_variance + self.noise_variance
 
+    def mean_logits(self) -> Tensor:
+        """The means of the logits, (*batch, K)."""
+        return self.logit_mean
+
     def probs(
         self,
         num_samples: int | None = None,
@@ -152,6 +156,10 @@ class GenerativePredictive(ClassificationPredictive):
         """Class probabilities, exact, (*batch, K)."""
         return self.log_joint.softmax(-1)
 
+    def mean_logits(self) -> Tensor:
+        """Logarithms of the joint density of features and class, (*batch, K)."""
+        return self.log_joint
+
     def log_density(self) -> Tensor:
         """Log-density of the features, log p(φ); low means unlike the training data, (*batch,)."""
         return self.log_joint.logsumexp(-1)
@@ -209,6 +217,14 @@ class SoftmaxPredictive(ClassificationPredictive):
     def probs(self) -> Tensor:
         """Class probabilities, (*batch, K)."""
         return self.logits.softmax(-1)
+
+    def mean_logits(self) -> Tensor:
+        """The logits, (*batch, K)."""
+        return self.logits
+
+    def has_certain_weights(self) -> bool:
+        """Always: there is one set of weights."""
+        return True
 
     def mutual_information(self) -> Tensor:
         """Zero: there is no distribution over weights, unless in a mixture, (*batch,)."""

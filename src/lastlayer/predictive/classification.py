@@ -20,8 +20,8 @@ class ClassificationPredictive(Predictive):
     """A predictive of one of K classes.
 
     One of your own needs `log_probs` and `temper`, and has the rest from here; `pooled` if the
-    average over draws may be taken before the softmax, and `mutual_information` and `log_density`
-    for the OOD scores of these names.
+    average over draws may be taken before the softmax, `mean_logits` for the OOD scores of logits,
+    and `mutual_information` and `log_density` for those of these names.
     """
 
     task = "classification"
@@ -48,6 +48,10 @@ class ClassificationPredictive(Predictive):
     @abstractmethod
     def log_probs(self) -> Tensor:
         """Logarithms of the class probabilities, (*batch, K)."""
+
+    def mean_logits(self) -> Tensor:
+        """Logits, or their mean over weights, not normalised, (*batch, K)."""
+        raise self._lacks("logits", "that of lastlayer's heads and SoftmaxPredictive have")
 
     @property
     def mode(self) -> Tensor:
@@ -133,6 +137,10 @@ class ClassMixturePredictive(ClassificationPredictive):
         """
         given_weights = self.components.entropy() - self.components.mutual_information()
         return (self.entropy() - given_weights.mean(-1)).clamp(min=0)
+
+    def mean_logits(self) -> Tensor:
+        """Logits of the components, averaged, (*batch, K)."""
+        return self.components.mean_logits().mean(-2)
 
     def log_density(self) -> Tensor:
         """Log-density of the features, log E p(φ); of generative components, (*batch,)."""

@@ -67,6 +67,10 @@ class GaussianPredictive(_Gaussian):
     epistemic_variance: Tensor
     noise_variance: Tensor
 
+    def has_certain_weights(self) -> bool:
+        """Whether no mean varies with the weights."""
+        return self.mean.numel() > 0 and not bool(self.epistemic_variance.any())
+
     @property
     def covariance(self) -> Tensor:
         """Joint covariance of the targets of an example, (*batch, K, K)."""

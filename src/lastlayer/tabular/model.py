@@ -67,7 +67,9 @@ class RowDensity(nn.Module):
     def __init__(self, width: int) -> None:
         super().__init__()
         self.register_buffer("scale", torch.ones(width, dtype=torch.float64))
-        self.gaussian = FeatureDensity(width, 1, covariance="dense", normalized=False)
+        self.gaussian = FeatureDensity(
+            width, 1, covariance="dense", normalized=False, unit_length=False
+        )
 
     @classmethod
     def fit(cls, rows: Tensor, weight: Tensor) -> RowDensity:
