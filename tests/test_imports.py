@@ -27,7 +27,15 @@ LAYERS = [
     ("metrics",),
     ("bandits", "plots"),
     ("tabular",),
-    ("__main__", "conformal", "lightning", "onnx", "report", "sklearn"),  # public doors
+    (
+        "__main__",
+        "conformal",
+        "lightning",
+        "onnx",
+        "report",
+        "sklearn",
+        "transformers",
+    ),  # public doors
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 CORE = [name for names in LAYERS[: LEVEL["network"] + 1] for name in names]

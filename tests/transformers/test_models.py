@@ -68,7 +68,6 @@ def rows(count: int = 12, tokens: bool = False) -> list[dict[str, Any]]:
     """Examples as of a tokenised data set: a label says whether the first word is a late one."""
     inputs = texts(count)
     labels = (inputs["input_ids"] > WORDS // 2).long()
-    labels[:, 0] = labels[:, 0].where(torch.tensor(tokens), labels[:, 0])
     return [
         {
             "input_ids": inputs["input_ids"][at].tolist(),
@@ -235,7 +234,7 @@ def train(model: Any, data: Any, folder: Path, **options: Any) -> Trainer:
 @pytest.mark.parametrize("head", ["discriminative", "generative"])
 def test_the_trainer_trains_evaluates_and_sets_the_number_of_examples(head, tmp_path) -> None:
     data: Any = rows()
-    model = LastLayerForSequenceClassification.from_backbone(bert(), num_labels=2, head=head)
+    model: Any = LastLayerForSequenceClassification.from_backbone(bert(), num_labels=2, head=head)
     trainer = train(model, data, tmp_path)
     assert model.head.num_data == model.config.num_data == len(data)
     assert trainer.evaluate()["eval_loss"] > 0

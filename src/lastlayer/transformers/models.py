@@ -15,7 +15,7 @@ from transformers import (
     AutoModelForTokenClassification,
     PreTrainedModel,
 )
-from transformers.utils import ModelOutput
+from transformers.utils.generic import ModelOutput
 
 from ..predictive import Predictive
 from .config import LastLayerConfig
@@ -63,7 +63,7 @@ class LastLayerModel(PreTrainedModel):
         super().__init__(config)
         self.backbone = backbone
         self.head = config.make_head(backbone.config.hidden_size, self.num_outputs)
-        self.post_init()
+        self.post_init()  # type: ignore[no-untyped-call]
 
     @classmethod
     def from_backbone(
@@ -75,15 +75,14 @@ class LastLayerModel(PreTrainedModel):
             backbone: a model as `AutoModel` makes it, or its name or folder.
             options: of `LastLayerConfig`, such as `num_labels=3` or `head="generative"`.
         """
-        if isinstance(backbone, str):
-            backbone = AutoModel.from_pretrained(backbone)
-        own = copy.deepcopy(backbone.config)  # a configuration changes those inside it
-        return cls(cls.config_class(backbone_config=own, **options), backbone)
+        model: Any = AutoModel.from_pretrained(backbone) if isinstance(backbone, str) else backbone
+        own = copy.deepcopy(model.config)  # a configuration changes those inside it
+        return cls(cls.config_class(backbone_config=own, **options), model)
 
     @property
     def num_outputs(self) -> int:
         """How many outputs the head has."""
-        return int(self.config.num_labels)
+        return int(self.config.num_labels or 1)
 
     def _init_weights(self, module: Any) -> None:
         """Nothing: backbone and head initialise themselves."""
