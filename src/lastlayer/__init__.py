@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         Head,
         HeteroscedasticRegression,
         Regression,
+        StudentTRegression,
     )
     from .network import Network
     from .posttraining import posttrain
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
         GaussianMixturePredictive,
         GaussianPredictive,
         GenerativePredictive,
+        HeavyTailedPredictive,
         HeteroscedasticPredictive,
         JointGaussianPredictive,
         JointLogitPredictive,
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
         RegressionMixturePredictive,
         RegressionPredictive,
         SoftmaxPredictive,
+        StudentTPredictive,
     )
     from .priors import Prior
     from .training import SOAP, History, fit, fit_many
@@ -71,6 +74,7 @@ __all__ = [
     "GenerativeClassification",
     "GenerativePredictive",
     "Head",
+    "HeavyTailedPredictive",
     "HeteroscedasticPredictive",
     "HeteroscedasticRegression",
     "History",
@@ -91,6 +95,8 @@ __all__ = [
     "RegressionPredictive",
     "Shared",
     "SoftmaxPredictive",
+    "StudentTPredictive",
+    "StudentTRegression",
     "VariationalConv1d",
     "VariationalConv2d",
     "VariationalConv3d",
@@ -123,6 +129,7 @@ _NAMES_OF = {
         "Head",
         "HeteroscedasticRegression",
         "Regression",
+        "StudentTRegression",
     ),
     "network": ("Network",),
     "posttraining": ("posttrain",),
@@ -133,6 +140,7 @@ _NAMES_OF = {
         "GaussianMixturePredictive",
         "GaussianPredictive",
         "GenerativePredictive",
+        "HeavyTailedPredictive",
         "HeteroscedasticPredictive",
         "JointGaussianPredictive",
         "JointLogitPredictive",
@@ -145,6 +153,7 @@ _NAMES_OF = {
         "RegressionMixturePredictive",
         "RegressionPredictive",
         "SoftmaxPredictive",
+        "StudentTPredictive",
     ),
     "priors": ("Prior",),
     "training": ("SOAP", "History", "fit", "fit_many"),

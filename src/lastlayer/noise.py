@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from .covariances._triangular import Triangular
 from .functional import at_least_float32, inverse_wishart_log_density
+from .functional.student_t import gamma_correction, gamma_kl
 from .priors import Prior
 
 
@@ -150,6 +151,34 @@ class DiagonalNoise(Noise):
     def assign(self, covariance: Tensor) -> None:
         """Set σ² to the diagonal of a covariance."""
         self.negative_log_stddev.copy_(covariance.diagonal().log().mul(-0.5))
+
+
+class GammaNoise(DiagonalNoise):
+    """Σ = diag(σ²) with uncertain precisions 1/σ_k² ~ Gamma(a_k, b_k), of mean a_k/b_k = e^{2l}."""
+
+    def __init__(self, size: int, **factory: Any) -> None:
+        super().__init__(size, **factory)
+        self.log_concentration = nn.Parameter(torch.zeros(size, **factory))
+
+    def concentration(self) -> Tensor:
+        """a, (size,)."""
+        return at_least_float32(self.log_concentration).exp()
+
+    def expected_log_precision_scale(self) -> Tensor:
+        """−E log σ, (size,)."""
+        own = at_least_float32(self.negative_log_stddev)
+        return own + gamma_correction(self.concentration())
+
+    def divergence(self, prior: Prior) -> Tensor:
+        """Divergence of the precisions from Gamma(ν/2, m/2), their prior, ()."""
+        sizes = 0.5 * prior.noise_dof, 0.5 * prior.noise_scale
+        return gamma_kl(self.concentration(), self.precision_diagonal(), *sizes).sum()
+
+    @torch.no_grad()
+    def assign_gamma(self, concentration: Tensor, rate: Tensor) -> None:
+        """Set a and b, (size,) each."""
+        self.log_concentration.copy_(concentration.log())
+        self.negative_log_stddev.copy_(0.5 * (concentration.log() - rate.log()))
 
 
 class DenseNoise(Noise):

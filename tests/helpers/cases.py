@@ -1,5 +1,6 @@
 """Every head with every option, as named constructors, and examples to feed them."""
 
+import math
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
@@ -46,6 +47,9 @@ def _cases() -> dict[str, Callable[..., ll.Head]]:
     cases["heteroscedastic-dense-low_rank"] = partial(
         make, covariance="dense", noise_covariance="low_rank", num_noise_features=4
     )
+    make = partial(ll.StudentTRegression, *sizes, num_data=NUM_DATA)
+    cases["student_t-shared-learned"] = partial(make, bias=True)
+    cases["student_t-dense-exact"] = partial(make, covariance="dense", degrees_of_freedom=math.inf)
     return cases
 
 
@@ -59,6 +63,7 @@ def _covering() -> Iterator[str]:
             names = [name for name in CASES if name.startswith(f"{kind}-{covariance}-")]
             yield names[at % len(names)]
     yield "heteroscedastic-dense-low_rank"
+    yield "student_t-shared-learned"
 
 
 COVERING = list(_covering())  # for what takes seconds per case
@@ -68,10 +73,11 @@ PREDICTIVES = [
     "regression-shared-diagonal-identity",
     "regression-shared-dense-noise",
     "heteroscedastic-shared-diagonal",
+    "student_t-shared-learned",
     "discriminative-dense-tilted-diagonal",
     "generative-low_rank-dense",
 ]
-REAL_TARGETS = (ll.Regression, ll.HeteroscedasticRegression)
+REAL_TARGETS = (ll.Regression, ll.HeteroscedasticRegression, ll.StudentTRegression)
 
 # One case for every type of joint predictive, and of what it depends on.
 JOINTS = [

@@ -141,16 +141,18 @@ def crps_is_the_integral_of_its_definition(
     predictive: RegressionPredictive, generator: torch.Generator
 ) -> None:
     target = predictive.sample((), generator)
-    count, reach = 20_001, 60 * predictive.stddev
-    steps = torch.linspace(0, 1, count).reshape(-1, *[1] * target.ndim)
-    steps = steps**3  # finer towards the target
+    count, reach = 2001, 60 * predictive.stddev
+    shares = torch.linspace(0, 1, count)
+    simpson = torch.where(torch.arange(count) % 2 == 1, 4.0, 2.0)
+    simpson[0] = simpson[-1] = 1.0
+    weights = simpson / 3 / (count - 1) * 3 * shares**2  # of x = share³: finer near the target
+    shares, weights = (t.reshape(-1, *[1] * target.ndim) for t in (shares, weights))
     expected = torch.zeros_like(target)
     for sign in (-1, 1):
-        points = target + sign * reach * steps
+        points = target + sign * reach * shares**3
         below = predictive.expand(count).cdf(points)
-        expected += (
-            torch.trapezoid((below if sign < 0 else 1 - below).square(), points, dim=0) * sign
-        )
+        squares = (below if sign < 0 else 1 - below).square()
+        expected += reach * (weights * squares).sum(0)
     assert_close(predictive.crps(target), expected, rtol=1e-4, atol=1e-6)
 
 

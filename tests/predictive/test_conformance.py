@@ -13,11 +13,13 @@ from lastlayer.predictive import (
     GaussianMixturePredictive,
     GaussianPredictive,
     GenerativePredictive,
+    HeavyTailedPredictive,
     HeteroscedasticPredictive,
     MultivariateGaussianPredictive,
     RegressionMixturePredictive,
     RegressionPredictive,
     SoftmaxPredictive,
+    StudentTPredictive,
 )
 from tests.helpers.predictive_conformance import CLASSIFICATION, REGRESSION, Check
 from tests.helpers.toys import DirichletPredictive, LaplacePredictive
@@ -49,6 +51,10 @@ def heteroscedastic(
     return HeteroscedasticPredictive(mean, epistemic, noise.log(), uncertainty)
 
 
+def freedom(generator: torch.Generator, shape: tuple[int, ...]) -> torch.Tensor:
+    return 9 + 5 * torch.rand(*shape, K, generator=generator)  # of which fourth moments exist
+
+
 def logits(generator: torch.Generator, shape: tuple[int, ...]) -> list[torch.Tensor]:
     return list(torch.randn(2, *shape, 3, generator=generator).unbind())
 
@@ -61,6 +67,10 @@ REGRESSIONS: dict[str, Make] = {
     ),
     "correlated mixture": lambda g, shape: GaussianMixturePredictive(correlated(g, (*shape, C))),
     "heteroscedastic": heteroscedastic,
+    "student t": lambda g, shape: StudentTPredictive(*moments(g, shape), freedom(g, shape)),
+    "heavy tails": lambda g, shape: HeavyTailedPredictive(
+        *moments(g, shape), freedom(g, shape) + 20, freedom(g, shape)
+    ),
     "toy": lambda g, shape: LaplacePredictive(*moments(g, shape)),
     "toy mixture": lambda g, shape: RegressionMixturePredictive(
         LaplacePredictive(*moments(g, (*shape, C)))

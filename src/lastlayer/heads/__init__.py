@@ -7,6 +7,7 @@ from .discriminative import DiscriminativeClassification
 from .generative import GenerativeClassification
 from .heteroscedastic import HeteroscedasticRegression
 from .regression import Regression
+from .student_t import StudentTRegression
 
 __all__ = [
     "ClassDensities",
@@ -16,5 +17,6 @@ __all__ = [
     "Head",
     "HeteroscedasticRegression",
     "Regression",
+    "StudentTRegression",
     "recorded",
 ]

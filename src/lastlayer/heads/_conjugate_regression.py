@@ -68,6 +68,11 @@ class ConjugateRegression(ConjugateHead, RealTargets):
         """Whether weights per output give every output its own posterior, and S is shared."""
         return self.covariance.shared and len(data.gram) > 1
 
+    def _prior_deviation(self) -> Tensor:
+        """W̄ about its prior, in units of the row covariance: the identity or, if conjugate, Σ."""
+        deviation = self._deviation()
+        return self.noise.whiten(deviation.mT).mT if self.conjugate else deviation
+
     def _coefficients(self) -> Tensor:
         """How much a unit of ΦᵀΦ adds to the precision of each output's weights, (K,)."""
         if self.conjugate:

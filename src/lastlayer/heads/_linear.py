@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from ..priors import Prior
 
 ROWS = 65536  # of features, at a time
+MEDIAN_SQUARE = 0.4549  # of a standard normal variable
 Cached = tuple[Tensor, Tensor, Tensor | None]  # features, target, weight; one row per example
 
 
@@ -51,22 +52,28 @@ def weights_of(layer: nn.Linear, head: Any) -> Tensor:
 
 
 @torch.no_grad()
-def prior_in_units(layer: nn.Linear, cached: Cached, *, conjugate: bool = False) -> Prior:
+def prior_in_units(
+    layer: nn.Linear, cached: Cached, *, conjugate: bool = False, heavy_tails: bool = False
+) -> Prior:
     """A prior in the units of the targets: as wide as the trained weights and their residuals.
 
-    If conjugate, the variance of a weight is that of the prior times the noise.
+    If conjugate, the variance of a weight is that of the prior times the noise. With heavy tails
+    the scale of the residuals is that of their median, which outliers do not move.
     """
     features, target, weights = cached
-    squares = count = 0.0
+    parts = []
     for start in range(0, len(features), ROWS):
         rows = slice(start, start + ROWS)
         output = layer(features[rows].to(layer.weight.device)).double().cpu()
         error = output - target[rows].reshape(output.shape).double()
-        weight = torch.ones_like(error)
+        known = torch.ones_like(error, dtype=torch.bool)
         if weights is not None:
-            weight = (weights[rows] != 0).double().reshape(len(error), -1).expand_as(error)
-        squares += float(error.square().where(weight != 0, 0.0).sum())
-        count += float(weight.sum())
-    noise_scale = max(squares / max(count, 1), 1e-12)
+            known = (weights[rows] != 0).reshape(len(error), -1).expand_as(error)
+        parts.append(error[known].square())
+    squares = torch.cat(parts)
+    noise_scale = 0.0
+    if len(squares):
+        noise_scale = float(squares.median() / MEDIAN_SQUARE if heavy_tails else squares.mean())
+    noise_scale = max(noise_scale, 1e-12)
     variance = float(layer.weight.double().square().mean()) / (noise_scale if conjugate else 1)
     return Prior(variance=max(variance, 1e-12), noise_scale=noise_scale)

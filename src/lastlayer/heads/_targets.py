@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterable
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -24,9 +24,11 @@ class RealTargets(Head):
 
     Attributes:
         conjugate: whether the covariance of the weights is in units of the noise.
+        heavy_tails: whether errors may be far larger than their scale.
     """
 
     conjugate: bool = False
+    heavy_tails: ClassVar[bool] = False
 
     @classmethod
     def from_linear(
@@ -47,7 +49,9 @@ class RealTargets(Head):
         given = "prior" in options
         if not given:
             conjugate = options.get("row_covariance") == "noise" or cls.conjugate
-            options["prior"] = prior_in_units(layer, cached, conjugate=conjugate)
+            options["prior"] = prior_in_units(
+                layer, cached, conjugate=conjugate, heavy_tails=cls.heavy_tails
+            )
         head = super().from_linear(layer, cached, num_data=num_data, **options)
         if not given and head.bias and layer.bias is not None:
             prior_mean = torch.zeros_like(head.mean)

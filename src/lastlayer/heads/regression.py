@@ -165,11 +165,6 @@ class Regression(ConjugateRegression):
         kl = self._divergence(self._prior_deviation(), trace, logdet)
         return bounds, kl, self.noise.log_prior(self.prior)
 
-    def _prior_deviation(self) -> Tensor:
-        """W̄ about its prior, in units of the row covariance: the identity or, if conjugate, Σ."""
-        deviation = self._deviation()
-        return self.noise.whiten(deviation.mT).mT if self.conjugate else deviation
-
     def extra_repr(self) -> str:
         """Sizes and options, for printing."""
         rows = "noise" if self.conjugate else "identity"

@@ -23,6 +23,7 @@ from ..heads import (
     Head,
     HeteroscedasticRegression,
     Regression,
+    StudentTRegression,
 )
 from ..network import Network
 from .choosing import Choice, by_held_out, by_validation
@@ -33,6 +34,7 @@ from .solvers import fit_features
 HEADS: dict[str, type[Head]] = {
     "regression": Regression,
     "heteroscedastic": HeteroscedasticRegression,
+    "student_t": StudentTRegression,
     "discriminative": DiscriminativeClassification,
     "generative": GenerativeClassification,
 }
@@ -87,9 +89,9 @@ def posttrain(
     Args:
         model: a network that takes the inputs of the data as its one argument.
         data: (inputs, target) or (inputs, target, weight) as tensors, Dataset or DataLoader.
-        head: "regression", "heteroscedastic", "discriminative" or "generative", with a bias if
-            the layer has one; a callable `(num_features, num_outputs, *, num_data, device,
-            dtype)` that makes one; or a head, which is fitted in place.
+        head: "regression", "heteroscedastic", "student_t", "discriminative" or "generative", with
+            a bias if the layer has one; a callable `(num_features, num_outputs, *, num_data,
+            device, dtype)` that makes one; or a head, which is fitted in place.
         validation: as data, of which the network has seen no labels; chooses the prior's variance.
         layer: dotted name of the layer to replace; by default the linear layer whose output the
             model returns.

@@ -17,6 +17,7 @@ from .joint_independent import JointGaussianPredictive, JointLogitPredictive
 from .plain import Plain
 from .regression import RegressionMixturePredictive, RegressionPredictive
 from .scale_mixture import HeteroscedasticPredictive
+from .student_t import HeavyTailedPredictive, StudentTPredictive
 
 
 def mix(components: Predictive) -> Predictive:
@@ -35,6 +36,7 @@ __all__ = [
     "GaussianMixturePredictive",
     "GaussianPredictive",
     "GenerativePredictive",
+    "HeavyTailedPredictive",
     "HeteroscedasticPredictive",
     "JointGaussianPredictive",
     "JointLogitPredictive",
@@ -47,5 +49,6 @@ __all__ = [
     "RegressionMixturePredictive",
     "RegressionPredictive",
     "SoftmaxPredictive",
+    "StudentTPredictive",
     "mix",
 ]
