@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
+
+from torch import nn
 
 import lastlayer as ll
 
-from ..harness.method import Solved
 from ..harness.task import Supervised
 from .fitted import Fitted
 
@@ -20,16 +19,17 @@ class DefaultHead(Fitted):
 
     label: ClassVar[str] = "`fit`"
 
-    def train(self, tasks: Sequence[Supervised], checkpoint: Path | None = None) -> Solved:
-        """Train, and note which head it was."""
-        return described(super().train(tasks, checkpoint))
-
     def make(self, task: Supervised) -> ll.Network:
         """The network with the head."""
         head = task.likelihood.head(task.num_features, num_data=task.num_data)
         return ll.Network(task.backbone(), head)
 
+    def remarks(self, model: nn.Module) -> dict[str, Any]:
+        """Which head it was: defaults may be others in another version."""
+        return head_remark(model)
 
-def described(solved: Solved) -> Solved:
-    """Models with a note of their heads, whose defaults may be others in another version."""
-    return [(model, notes | {"head": model.head.extra_repr()}) for model, notes in solved]
+
+def head_remark(model: nn.Module) -> dict[str, Any]:
+    """A note of a network's head."""
+    assert isinstance(model, ll.Network)
+    return {"head": model.head.extra_repr()}

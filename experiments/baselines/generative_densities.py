@@ -49,6 +49,8 @@ class GenerativeMAP(GenerativeVBLL):
             covariance="diagonal",
             prior=self.prior,
             normalized=True,
+            unit_length=False,
+            power=1.0,
             progress=False,
         )
 

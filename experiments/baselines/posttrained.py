@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from typing import Any
 
 from torch import nn
 
 import lastlayer as ll
 
-from ..harness.method import Solved
 from ..harness.task import Supervised
-from .default import described
+from .default import head_remark
 from .deterministic import Deterministic
 from .plain import PlainNetwork
 
@@ -26,11 +24,11 @@ class Posttrained(Deterministic):
 
     head: str = "discriminative"
 
-    def train(self, tasks: Sequence[Supervised], checkpoint: Path | None = None) -> Solved:
-        """Train, and note which head it was."""
-        return described(super().train(tasks, checkpoint))
-
     def finish(self, model: nn.Module, task: Supervised) -> ll.Network:
         """The last layer made Bayesian on the training data."""
         assert isinstance(model, PlainNetwork)
         return ll.posttrain(model.network, task.train, self.head, progress=False)
+
+    def remarks(self, model: nn.Module) -> dict[str, Any]:
+        """Which head it was: defaults may be others in another version."""
+        return head_remark(model)

@@ -24,15 +24,17 @@ class ScoredNetwork(nn.Module):
     Args:
         network: backbone and head.
         score: from features (*batch, N) and the head's predictive to scores (*batch,).
+        scaling: of the predictive, if it is calibrated.
     """
 
-    def __init__(self, network: ll.Network, score: Score) -> None:
+    def __init__(self, network: ll.Network, score: Score, scaling: nn.Module | None = None) -> None:
         super().__init__()
         self.network, self.score = network, score
+        self.scaling = nn.Identity() if scaling is None else scaling
 
     def forward(self, inputs: Any) -> Any:
         """The predictive."""
-        return self.network(inputs)
+        return self.scaling(self.network(inputs))
 
     def scored(self, inputs: Any) -> tuple[Any, Tensor]:
         """The predictive and the score; higher is further out, (*batch,)."""
@@ -40,13 +42,13 @@ class ScoredNetwork(nn.Module):
         if not variational_layers(network.backbone):
             features = network.backbone(inputs)
             predictive = network.head(features)
-            return predictive, self.score(features, predictive)
+            return self.scaling(predictive), self.score(features, predictive)
         features = sample_features(network.backbone, inputs, network.num_prediction_samples)
         features = features.movedim(0, -2)  # (*batch, S, N)
         predictive = network.head(features)
         draws = self.score(features, predictive)  # (*batch, S)
         score = torch.tensor(float(draws.shape[-1])).log() - (-draws).logsumexp(-1)
-        return ll.predictive.mix(predictive), score
+        return self.scaling(ll.predictive.mix(predictive)), score
 
 
 class NormalizedDensity:

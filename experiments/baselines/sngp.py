@@ -34,7 +34,7 @@ class SNGP(Fitted):
     spectral_bound: float = 6.0
     num_inputs: int = 128  # of the Gaussian process: wider features are projected at random
     num_random_features: int = 1024
-    length_scale: float = 2.0
+    length_scale: float = 2.0  # in root mean squares of the normalised features
     ridge: float = 1.0
     mean_field_factor: float | None = None
     logit_scale: float = 1.0
@@ -128,8 +128,8 @@ class RandomFeatures(nn.Module):
             orthogonal = torch.linalg.qr(torch.randn(width, width))[0]
             lengths = torch.randn(width, width).norm(dim=0)  # as of Gaussian vectors
             blocks.append(orthogonal * lengths)
-        weight = torch.cat(blocks, 1)[:, : method.num_random_features] / method.length_scale
-        self.register_buffer("weight", weight)
+        weight = torch.cat(blocks, 1)[:, : method.num_random_features]
+        self.register_buffer("weight", weight / (method.length_scale * math.sqrt(width)))
         self.register_buffer("phase", 2 * math.pi * torch.rand(method.num_random_features))
 
     def forward(self, features: Tensor) -> Tensor:

@@ -152,7 +152,7 @@ def page(runs: Runs, results: Path) -> str:
         INTRODUCTION,
         f"## Which of the paper's claims hold\n\n{claims.summary(runs)}",
         f"## Ours\n\n{claims.targets(runs)}",
-        READING,
+        f"## Reading the tables\n\n{READING}",
         *tables(runs),
         *wide_tables(results),
         f"## KL weights\n\n{_ablation(results)}",

@@ -45,7 +45,8 @@ def parameter(name):
 @pytest.mark.filterwarnings("ignore:Full backward hook:UserWarning")
 @pytest.mark.parametrize("name", [parameter(name) for name in METHODS])
 def test_every_method_trains_tests_and_records(name, tmp_path):
-    short = SHORT | ({"num_prediction_samples": 2} if name == "dropout" else {})
+    fewer = {"dropout": {"num_prediction_samples": 2}, "ensemble": {"num_members": 2}}
+    short = SHORT | fewer.get(name, {})
     for job in jobs.plan(EXPERIMENT, ["cifar10"], [name], tmp_path, 1, **short):
         assert jobs.run(job) is None
     (record,) = records.read(tmp_path / "images" / f"cifar10-{name}.jsonl", EXPERIMENT.identity)
@@ -90,6 +91,21 @@ def test_an_ensemble_is_the_mean_of_the_networks_of_consecutive_seeds(tmp_path):
     inputs = problem.test[0]
     expected = torch.stack([member(inputs).probs() for member in members]).mean(0)
     assert_close(ensemble(inputs).probs(), expected)
+
+
+@pytest.mark.slow
+def test_ours_is_the_default_head_at_a_temperature_with_the_density_of_its_features(tmp_path):
+    problem, (ours, remarks) = trained("ours", tmp_path)
+    inputs = problem.test[0]
+    with torch.no_grad():
+        predictive, score = ours.scored(inputs)
+        features = ours.network.backbone(inputs)
+        plain = ours.network.head(features)
+        density = ll.ood.FeatureDensity.from_model(ours.network, problem.train, progress=False)
+        expected = plain.temper(torch.tensor(remarks["temperature"]))
+        assert_close(predictive.probs(), expected.probs())
+        assert_close(score, density(features))
+    assert remarks["head"] == ours.network.head.extra_repr()
 
 
 def test_training_and_held_out_images_are_apart_and_the_same_for_all_seeds():
