@@ -66,13 +66,23 @@ def passes() -> str:
 
 def priors() -> str:
     """Held-out NLL of discriminative heads by their prior, bound and label noise."""
-    measured = record("priors.json")
-    rows = measured["sections"]["fit"]
+    return _by_data("priors.json", "fit", "candidate")
+
+
+def generative() -> str:
+    """Held-out NLL of generative heads by how they are fitted on fixed features."""
+    return _by_data("generative.json", "posttrain", "fit")
+
+
+def _by_data(file: str, section: str, column: str) -> str:
+    """NLL with a row for each value of a column and a column for each data set."""
+    measured = record(file)
+    rows = measured["sections"][section]
     data = list(dict.fromkeys(row["data"] for row in rows))
-    nll = {(row["candidate"], row["data"]): row["nll"] for row in rows}
+    nll = {(row[column], row["data"]): row["nll"] for row in rows}
     body = [
-        [candidate, *(f"{nll[candidate, name]:.3f}" for name in data)]
-        for candidate in dict.fromkeys(row["candidate"] for row in rows)
+        [value, *(f"{nll[value, name]:.3f}" for name in data)]
+        for value in dict.fromkeys(row[column] for row in rows)
     ]
     names = ["", *(name.replace("_", " ") for name in data)]
     return f"{table(names, body)}\n\n{provenance(measured)}"

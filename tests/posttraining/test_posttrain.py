@@ -195,12 +195,20 @@ def test_generative_is_the_posterior_of_class_means_and_counts(generator: torch.
         phi = model.features(inputs)
     head = network.head
     assert isinstance(head, ll.GenerativeClassification)
-    noise, counts = head.noise.variance().detach(), labels.bincount(minlength=K)
+    counts = labels.bincount(minlength=K)
     torch.testing.assert_close(head.concentration, 1.0 + counts)
-    for k in range(K):
-        precision = 1 + counts[k] / noise
-        mean = phi[labels == k].sum(0) / noise / precision
+    for k in range(K):  # the prior weighs as much as one observation at the origin
+        mean = phi[labels == k].sum(0) / (counts[k] + 1)
         torch.testing.assert_close(head.mean[k].detach(), mean)
+    about: Any = network.posttraining
+    assert "leave-one-out" in about.reason
+    assert about.loss is None
+    by_hand = ll.GenerativeClassification(phi.shape[-1], K, num_data=T, noise="dense")
+    by_hand.start_from(model.classifier)
+    by_hand.fit_features(phi, labels)
+    torch.testing.assert_close(head.noise.covariance(), by_hand.noise.covariance())
+    chosen: Any = posttrain(model, (inputs, labels), "generative", validation=(inputs, labels))
+    assert chosen.posttraining.reason == "chosen by the validation data"
 
 
 def test_discriminative_on_a_transformer_reaches_the_optimum_of_an_independent_optimiser(

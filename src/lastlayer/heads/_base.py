@@ -36,8 +36,11 @@ class Head(GaussianWeights, ABC):
         covariance: the posterior covariances S_k.
         prior: of weights and noise.
         prior_mean: a buffer, the mean of the prior of W, (K, width), or None for zero.
+        assumption: by what the last `fit_features` chose what it was not told, None for nothing.
     """
 
+    assumption: str | None = None
+    takes_validation: ClassVar[bool] = False  # whether `fit_features` chooses by validation data
     has_prior: ClassVar[bool] = True  # so that its parameters need no weight decay
     min_outputs: ClassVar[int] = 1  # when it replaces a layer: one logit may be two classes
     _recorder: ClassVar[Recorder | None] = None  # of the parts of the loss, if they are asked for

@@ -90,20 +90,24 @@ class ConjugateHead(Head):
         fit._set_posterior(*fit._information(data))
         if estimate_noise and self.by_residuals:  # which large targets do not drown
             data = self._gather(features, target, weight, fit.mean.clone())
-        for _ in range(max_iterations if estimate_noise or fit.learns_prior else 0):
-            before, prior = fit.noise.covariance(), fit.prior
-            if estimate_noise:
-                scatter, counts = fit._optimal_scatter(data)
-                fit.noise.assign(
-                    inverse_wishart_mode(scatter, counts, prior.noise_dof, prior.noise_scale)
-                )
-            settled = fit._improve_variance()
-            fit._set_posterior(*fit._information(data))
-            if settled and torch.allclose(fit.noise.covariance(), before, rtol=1e-8, atol=1e-14):
-                break
+        fit._alternate(data, estimate_noise, max_iterations)
         fit._count(data, forgetting=0.0)
         fit.projected.fill_(self._loses(data))
         self._take(fit)
+
+    def _alternate(self, data: Any, estimate_noise: bool, max_iterations: int) -> None:
+        """Alternate the posterior with Σ, if asked for, and with s, if that is learned."""
+        for _ in range(max_iterations if estimate_noise or self.learns_prior else 0):
+            before, prior = self.noise.covariance(), self.prior
+            if estimate_noise:
+                scatter, counts = self._optimal_scatter(data)
+                self.noise.assign(
+                    inverse_wishart_mode(scatter, counts, prior.noise_dof, prior.noise_scale)
+                )
+            settled = self._improve_variance()
+            self._set_posterior(*self._information(data))
+            if settled and torch.allclose(self.noise.covariance(), before, rtol=1e-8, atol=1e-14):
+                break
 
     @torch.no_grad()
     def update(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..priors import Prior
@@ -49,6 +50,19 @@ def weights_of(layer: nn.Linear, head: Any) -> Tensor:
             f"the head has {head.num_outputs} outputs, but the layer it replaces {len(weight)}"
         )
     return weight
+
+
+def layer_loss(
+    weight: Tensor, bias: Tensor | None, features: Tensor, target: Tensor, weights: Tensor
+) -> float | None:
+    """Mean cross-entropy of labels under a linear layer, weighted; None if it has other outputs."""
+    logits = F.linear(features, weight.to(features), None if bias is None else bias.to(features))
+    if logits.shape[-1] == 1:  # sigmoid(z) = softmax(0, z)
+        logits = F.pad(logits, (1, 0))
+    if logits.shape[-1] <= int(target.max()):
+        return None
+    losses = F.cross_entropy(logits, target, reduction="none")
+    return float(weights @ losses / weights.sum())
 
 
 @torch.no_grad()

@@ -33,6 +33,9 @@ from ..predictive import GenerativePredictive
 from ..priors import Prior
 from ._class_densities import ClassDensities
 from ._conjugate_classes import ConjugateClasses
+from ._linear import Cached
+
+MAX_DENSE_WIDTH = 4096  # features up to which the noise is dense after training, unless told
 
 
 class GenerativeClassification(ConjugateClasses):
@@ -50,7 +53,9 @@ class GenerativeClassification(ConjugateClasses):
     `fit_exact` sets, in that basis, $S_k^{-1} = I/s + T_k\Sigma^{-1}/\lambda$ and
     $\bar\mu_k = S_k\Sigma^{-1}\sum_t\phi_t/\lambda$, and $\alpha$ to prior plus counts. This is the
     posterior of the model p(φ, y); the training loss bounds p(y | φ) instead, and may rise.
-    `fit_exact` and `update` count the labels they see: they need no `observe`.
+    `fit_features` has the same means, and a noise under which labels are predicted well: use it
+    for labels, and `fit_exact` for densities of the features and for streams. `fit_exact`,
+    `fit_features` and `update` count the labels they see: they need no `observe`.
 
     A class without examples, while others have some, is predicted with the probability of its
     prior, $\alpha_k/\sum\alpha$, whatever the features: they say nothing for or against it.
@@ -185,8 +190,19 @@ class GenerativeClassification(ConjugateClasses):
             return self.prior
         return replace(self.prior, variance=float(self.prior_variance[0]))
 
+    @classmethod
+    def from_linear(
+        cls, layer: nn.Linear, cached: Cached, *, num_data: float, **options: Any
+    ) -> GenerativeClassification:
+        """A head to replace a trained linear layer, with dense noise unless N is large."""
+        wide = layer.in_features > MAX_DENSE_WIDTH
+        options = {"noise": "diagonal" if wide else "dense"} | options
+        return super().from_linear(layer, cached, num_data=num_data, **options)
+
     def start_from(self, layer: nn.Linear) -> None:
-        """Ignore a linear layer: its weights are no class means."""
+        """Remember a trained layer for `fit_features`; its weights are no class means."""
+        bias = None if layer.bias is None else layer.bias.detach().clone()
+        self.replaced = (layer.weight.detach().clone(), bias)
 
     # ------------------------------------------------------------------------- two calls
 

@@ -71,13 +71,15 @@ def posttrain(
     """Replace the last linear layer of a trained network by a head, and fit that on its features.
 
     The backbone runs once over the data, in evaluation mode: neither its weights nor its
-    batch-norm statistics change. Regression and generative heads are then solved in closed form,
-    with their noise; discriminative heads, initialised with the trained weights and bias, by
-    `fit_discriminative`. A head without a bias takes the weights alone; a layer with one
-    output, the logit of a binary question, becomes two classes.
+    batch-norm statistics change. Regression heads are then solved in closed form, with their noise;
+    generative heads, with dense noise unless told, by `GenerativeClassification.fit_features`;
+    discriminative heads, initialised with the trained weights and bias, by `fit_discriminative`. A
+    head without a bias takes the weights alone; a layer with one output, the logit of a binary
+    question, becomes two classes.
 
     The variance of the head's prior decides how cautious it is. With `validation`, data that the
-    network was not trained on, it is the one with the lowest NLL there. Without, a discriminative
+    network was not trained on, it is the one with the lowest NLL there; of a generative head, they
+    choose shrinkage and temperature of the noise instead. Without, a discriminative
     head that is given by name and without a prior takes it from a held-out fifth of the data, if
     the features have not seen their labels, as those of a pretrained network; else from its own
     prior. `posttraining` of the network says which, and how the fit went.
@@ -92,7 +94,7 @@ def posttrain(
         head: "regression", "heteroscedastic", "student_t", "discriminative" or "generative", with
             a bias if the layer has one; a callable `(num_features, num_outputs, *, num_data,
             device, dtype)` that makes one; or a head, which is fitted in place.
-        validation: as data, of which the network has seen no labels; chooses the prior's variance.
+        validation: as data, of which the network has seen no labels; to choose by.
         layer: dotted name of the layer to replace; by default the linear layer whose output the
             model returns.
         inplace: whether to take the layer out of `model` itself, and not out of a copy.
@@ -139,6 +141,7 @@ def posttrain(
         made = _make(head, site.module, cached, options)
         begun = time.perf_counter()
         choice: Choice | None = None
+        extra: dict[str, Any] = {}
         if validation is not None:
             if made.learns_prior:
                 raise ValueError(
@@ -146,7 +149,10 @@ def posttrain(
                     "too; leave out one of them"
                 )
             unseen = cache_features(backbone, validation, batch_size=batch_size, progress=progress)
-            choice = by_validation(made, cached, unseen)
+            if made.takes_validation:
+                extra["validation"] = unseen
+            else:
+                choice = by_validation(made, cached, unseen)
         elif head == "discriminative" and "prior" not in options:
             choice = by_held_out(made, cached)
         if choice is not None:
@@ -158,6 +164,7 @@ def posttrain(
             tolerance=tolerance,
             max_memory_bytes=max_memory_bytes,
             progress=progress,
+            **extra,
         )
     except BaseException:
         _exchange(model, stand_in, site.module)  # whole again, if it is not a copy
@@ -172,7 +179,7 @@ def posttrain(
         )
     network.posttraining = PostTraining(
         float(made.prior_variance[0]),
-        "as given by the prior" if choice is None else choice.reason,
+        made.assumption or "as given by the prior" if choice is None else choice.reason,
         len(losses),
         losses[-1] if losses else None,
         time.perf_counter() - begun,

@@ -19,6 +19,7 @@ def fit_features(
     tolerance: float = 1e-4,
     max_memory_bytes: int = 2**31,
     progress: bool | None = None,
+    **options: Any,
 ) -> list[float]:
     """Fit a head on fixed features by `head.fit_features`, and show how it goes.
 
@@ -31,6 +32,7 @@ def fit_features(
         tolerance: stops when the loss falls by less, in nats per example.
         max_memory_bytes: for matrices of N × N per class.
         progress: whether to show a progress bar; None for where there is a terminal.
+        options: of the head's own `fit_features`.
 
     Returns:
         The loss, −ELBO/T, after each pass, the first one at the initial parameters; empty for a
@@ -58,6 +60,7 @@ def fit_features(
             tolerance=tolerance,
             max_memory_bytes=max_memory_bytes,
             report=report,
+            **options,
         )
     finally:
         for bar in bars:
