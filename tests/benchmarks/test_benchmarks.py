@@ -9,6 +9,7 @@ import torch
 import lastlayer as ll
 from benchmarks import (
     estimators,
+    generative,
     heads,
     observed,
     posttrain,
@@ -70,6 +71,19 @@ def test_benchmark_of_observed_outputs_times_both_losses(
     observed.main()
     (row,) = json.loads(record.read_text())["sections"]["observed"]
     assert row["ratio"] == pytest.approx(row["all outputs, ms"] / row["observed, ms"])
+
+
+@pytest.mark.slow
+def test_generative_benchmark_scores_every_fit_on_held_out_data(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = tmp_path / "generative.json"
+    arguments = ["generative.py", "--quick", "--seeds", "1", "--json", str(record)]
+    monkeypatch.setattr("sys.argv", arguments)
+    generative.main()
+    rows = json.loads(record.read_text())["sections"]["posttrain"]
+    assert [row["fit"] for row in rows] == ["softmax", *generative.CANDIDATES]
+    assert all(0 <= row["ece"] <= 1 and row["nll"] > 0 for row in rows)
 
 
 @pytest.mark.slow
