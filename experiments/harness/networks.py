@@ -1,6 +1,8 @@
 """Trained networks that are kept, so that other methods and a later run need not train them again.
 
-One safetensors file each, with the notes about its training; never part of the repository.
+One safetensors file each, with the notes about its training; never part of the repository. A
+network is found by its settings, data set, backbone and seed, not by the code that trained it:
+after a change of the code of a backbone or of training, delete the folder.
 """
 
 from __future__ import annotations

@@ -88,8 +88,8 @@ def settings() -> str:
         "D-VBLL BBB and G-VBLL BBB have one such layer between features and head, KL weight 0.5. "
         "DNN + D-VBLL is the optimum of D-VBLL's objective on DNN's features, DNN + G-VBLL is "
         "trained on them by gradients. Laplace (laplace-torch, Kronecker-factored) tunes its prior "
-        "by the marginal likelihood. Dropout is before every convolution but the first, with ten "
-        "draws; an ensemble has four networks of DNN's, those of consecutive seeds, so that "
+        "by the marginal likelihood. Dropout is before every layer but the first, with ten draws; "
+        "an ensemble has four networks of DNN's, those of consecutive seeds, so that "
         "ensembles share members and their standard errors are too small."
     )
     return "\n\n".join([small, held_out, heads, SCORES, wide])
