@@ -239,6 +239,18 @@ def test_regions_without_noise_and_any_units_are_fitted(
         assert_close(other, fits[0], rtol=0.02, atol=0)
 
 
+def test_predictions_are_finite_however_far_from_the_data(generator: torch.Generator) -> None:
+    features, target = data(generator)
+    model = head(num_data=T)
+    model.fit_features(features, target)
+    near, far = model(features), model(1e4 * features)
+    log_mean = nn.functional.pad(features, (0, 1), value=1.0) @ model.log_noise.mean.mT
+    assert_close(near.log_noise_mean, log_mean)  # nothing is limited near the data
+    for value in (far.variance, *far.interval(0.9), far.log_prob(target), far.crps(target)):
+        assert value.isfinite().all()
+    assert far.to(torch.float32).variance.isfinite().all()
+
+
 # ------------------------------------------------------------------------------------- use
 
 

@@ -7,17 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lastlayer import Regression
+from lastlayer import HeteroscedasticRegression, Regression
 from lastlayer.calibration import VarianceScaling
 from lastlayer.sklearn import LastLayerRegressor
 from tests.helpers.toys import LaplacePredictive
-
-
-class UnevenPredictive(LaplacePredictive):
-    """Intervals whose shape differs between examples."""
-
-    def interval(self, level: float = 0.9) -> tuple[Tensor, Tensor]:
-        return self.mean - self.stddev, self.mean + self.mean.sigmoid() * self.stddev
 
 
 class LaplaceHead(Regression):
@@ -30,18 +23,12 @@ class LaplaceHead(Regression):
         return self.predictive(gaussian.mean, gaussian.epistemic_variance, gaussian.noise_variance)
 
 
-class UnevenHead(LaplaceHead):
-    """A head whose predictive has no form in ONNX."""
-
-    predictive = UnevenPredictive
-
-
 class LaplaceRegressor(LastLayerRegressor):
     """An estimator with the head of a user."""
 
-    head_class: type[LaplaceHead] = LaplaceHead
+    head_class: Any = LaplaceHead
 
-    def _head(self, num_features: int, num_data: float) -> LaplaceHead:
+    def _head(self, num_features: int, num_data: float) -> Any:
         return self.head_class(
             num_features, self._num_targets, num_data=num_data, bias=True, dtype=torch.float32
         )
@@ -50,7 +37,7 @@ class LaplaceRegressor(LastLayerRegressor):
         return VarianceScaling(self._num_targets)
 
 
-class UnevenRegressor(LaplaceRegressor):
-    """An estimator that cannot be exported."""
+class HeteroscedasticRegressor(LaplaceRegressor):
+    """An estimator with noise that depends on the input."""
 
-    head_class = UnevenHead
+    head_class = HeteroscedasticRegression

@@ -10,8 +10,8 @@ from sklearn.datasets import make_friedman1
 from lastlayer.onnx import export_onnx
 from lastlayer.report import write_report
 from lastlayer.sklearn import save
-from tests.helpers.estimators import QUICK
-from tests.helpers.laplace import LaplaceRegressor, UnevenRegressor
+from tests.helpers.estimators import QUICK, QUICKEST
+from tests.helpers.laplace import HeteroscedasticRegressor, LaplaceRegressor
 from tests.helpers.pages import cards, value
 
 SCALE, SHIFT = 1000.0, 5e4
@@ -66,11 +66,16 @@ def test_it_is_exported_as_onnx(laplace, table, tmp_path):
     np.testing.assert_allclose(np.stack(outputs, -1), laplace.predict_interval(table[0]), rtol=1e-9)
 
 
-def test_intervals_of_different_shapes_are_not_exported_silently(table, tmp_path):
-    uneven = UnevenRegressor(**QUICK).fit(*table)
-    with pytest.raises(TypeError, match="UnevenPredictive cannot be exported: the shape"):
-        export_onnx(uneven, tmp_path / "model.onnx")
-    assert list(tmp_path.iterdir()) == []
+@pytest.mark.slow
+def test_intervals_of_different_shapes_are_exported_as_they_are(table, tmp_path):
+    inputs, target = table
+    uneven = HeteroscedasticRegressor(**QUICKEST).fit(inputs, target)
+    path = export_onnx(uneven, tmp_path / "model.onnx").path
+    outputs = InferenceSession(path).run(["lower", "upper"], {"codes": inputs})
+    np.testing.assert_allclose(np.stack(outputs, -1), uneven.predict_interval(inputs), rtol=1e-8)
+    mean, stddev = uneven.predict(inputs, return_std=True)
+    below = (mean - outputs[0]) / stddev
+    assert below.max() - below.min() > 1e-6
 
 
 def test_it_is_not_saved_as_an_estimator_with_another_head(laplace, tmp_path):

@@ -143,9 +143,17 @@ def gauss_gamma_nodes(concentration: Tensor) -> tuple[Tensor, Tensor]:
     """
     a = concentration.unsqueeze(-1)
     # roots of the generalised Laguerre polynomial of degree three, all real
-    angle = torch.acos((a + 2).rsqrt()) / 3
+    angle = _third_of_arccosine((a + 2).rsqrt())
     turns = torch.arange(3, dtype=a.dtype, device=a.device) * (2 * math.pi / 3)
     roots = a + 2 + 2 * (a + 2).sqrt() * torch.cos(angle - turns)
     one, two = roots.roll(1, -1), roots.roll(2, -1)
     moment = a * (a + 1) - (one + two) * a + one * two
     return roots / a, (moment / ((roots - one) * (roots - two))).log()
+
+
+def _third_of_arccosine(value: Tensor) -> Tensor:
+    """arccos(x)/3 for x from 0 to 0.8, by Newton steps: ONNX has no arccosine of doubles."""
+    angle = (0.5 * math.pi - value - value.pow(3) / 6) / 3
+    for _ in range(3):
+        angle = angle + (torch.cos(3 * angle) - value) / (3 * torch.sin(3 * angle))
+    return angle

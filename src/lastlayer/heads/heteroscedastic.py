@@ -22,6 +22,9 @@ from ._log_noise import LogNoise
 from ._log_noise_solver import solve
 from ._targets import RealTargets
 
+MAX_CHANGE = 20.0  # of a predicted log-variance: a standard deviation 22,000 times as large
+MAX_UNCERTAINTY = 9.0  # variance of a predicted log-variance
+
 
 class HeteroscedasticRegression(RealTargets):
     r"""Bayesian linear regression on features, with noise that depends on them.
@@ -112,13 +115,23 @@ class HeteroscedasticRegression(RealTargets):
     # ------------------------------------------------------------------------- two calls
 
     def predict(self, features: Tensor) -> HeteroscedasticPredictive:
-        """The predictive, exact under the posterior."""
+        """The predictive, exact under the posterior within any reasonable noise.
+
+        Far from the data a linear log-noise leads to variances beyond all numbers: its mean is
+        limited to MAX_CHANGE from its constant, and its variance to MAX_UNCERTAINTY.
+        """
         mean = at_least_float32(F.linear(features, self.mean))
         quadratic = at_least_float32(self.covariance.quadratic(features))
         inputs = self._noise_inputs(features)
         log_mean = at_least_float32(F.linear(inputs, self.log_noise.mean))
         log_variance = at_least_float32(self.log_noise.covariance.quadratic(inputs))
-        return HeteroscedasticPredictive(mean, quadratic, log_mean, log_variance)
+        level = at_least_float32(self.log_noise.mean[:, -1])
+        return HeteroscedasticPredictive(
+            mean,
+            quadratic,
+            log_mean.clamp(level - MAX_CHANGE, level + MAX_CHANGE),
+            log_variance.clamp(max=MAX_UNCERTAINTY),
+        )
 
     def objective(
         self, features: Tensor, target: Tensor, weight: Tensor | None

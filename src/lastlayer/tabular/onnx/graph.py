@@ -37,8 +37,8 @@ class Graph(nn.Module):
 
     location: Tensor  # of the density, (width,)
     whitening: Tensor  # of the density, (width, width)
-    below: Tensor  # the lower end of intervals, in standard deviations from the mean, (K,)
-    above: Tensor  # the upper end, likewise, (K,)
+    below: Tensor | None  # the lower end of intervals, in standard deviations from the mean, (K,)
+    above: Tensor | None  # the upper end, likewise, (K,); None if it differs between rows
 
     def __init__(self, estimator: LastLayerEstimator, level: float, codes: Array) -> None:
         super().__init__()
@@ -56,6 +56,7 @@ class Graph(nn.Module):
             self.outputs = ["probabilities", "ood_score"]
             return
         self.outputs = ["mean", "variance", "lower", "upper", "ood_score"]
+        self.level = level
         below, above = _ends(model, level, torch.from_numpy(codes))
         self.register_buffer("below", below)
         self.register_buffer("above", above)
@@ -70,30 +71,28 @@ class Graph(nn.Module):
         if self.outputs[0] == "probabilities":
             return predictive.probs(), score
         mean, variance = predictive.mean, predictive.variance
-        stddev = variance.sqrt()
-        values = [mean, variance, mean + self.below * stddev, mean + self.above * stddev]
+        if self.below is None or self.above is None:
+            lower, upper = predictive.interval(self.level)
+        else:
+            stddev = variance.sqrt()
+            lower, upper = mean + self.below * stddev, mean + self.above * stddev
+        values = [mean, variance, lower, upper]
         return (*(value.squeeze(-1) if self.single else value for value in values), score)
 
 
 @torch.no_grad()
-def _ends(model: TableModel, level: float, codes: Tensor) -> tuple[Tensor, Tensor]:
-    """The ends of intervals in standard deviations from the mean, (K,) each.
+def _ends(model: TableModel, level: float, codes: Tensor) -> tuple[Tensor | None, Tensor | None]:
+    """The ends of intervals in standard deviations from the mean, (K,) each, or None.
 
     Quantiles of a mixture are found by iteration, which ONNX has no short form for. But where all
-    rows have a distribution of one shape, the ends are equally many standard deviations away.
-
-    Raises:
-        TypeError: if the shape differs between rows.
+    rows have a distribution of one shape, the ends are equally many standard deviations away;
+    otherwise the graph has the iteration.
     """
     predictive = model.scaling(model.network(model.encoding(codes)))
     mean, stddev = predictive.mean, predictive.stddev
     lower, upper = ((end - mean) / stddev for end in predictive.interval(level))
     if max((ends - ends[0]).abs().max() for ends in (lower, upper)) > SAME_SHAPE:
-        raise TypeError(
-            f"{type(predictive).__name__} cannot be exported: the shape of its distribution "
-            "differs between rows, and ONNX intervals need one shape for all; predict with "
-            "Python, or use a head and scaling whose distribution has one shape"
-        )
+        return None, None
     return lower.median(0).values, upper.median(0).values
 
 
