@@ -95,7 +95,7 @@ def head_trial(config: Config, kind: Kind) -> Trial:
     data, test = (moons(count, config.moons_noise) for count in (size, config.test_size))
     layers = (nn.Linear(2, width), Residual(width, width), Residual(width, width))
     head: ll.Head = ll.DiscriminativeClassification(
-        width, 2, num_data=size, prior=ll.Prior(), bias=True
+        width, 2, num_data=size, bound="jensen", prior=ll.Prior(), bias=True
     )
     if kind == "generative":
         prior = ll.Prior(noise_dof=width)

@@ -240,7 +240,7 @@ def labelled(**options: Any) -> ll.Head:
         ({"num_data": 99}, "num_data=37.*num_data=99"),
         ({"prior": ll.Prior(variance=2.0)}, "variance=1.*variance=2"),
         ({"prior": ll.Prior(kl_weight=0.5)}, "kl_weight=1.*kl_weight=0.5"),
-        ({"bound": "tilted"}, "bound='jensen'.*bound='tilted'"),
+        ({"bound": "jensen"}, "bound='tilted'.*bound='jensen'"),
         ({"noise": "none"}, "DiagonalNoise"),
         ({"activation": nn.Tanh()}, r"ReLU\(\).*Tanh\(\)"),
         ({"num_samples": 3}, "num_samples=1.*num_samples=3"),

@@ -52,7 +52,7 @@ class DiscriminativeClassification(Head):
         *,
         num_data: float,
         covariance: CovarianceLike = "dense",
-        bound: Literal["jensen", "tilted"] = "jensen",
+        bound: Literal["jensen", "tilted"] = "tilted",
         noise: Literal["diagonal", "none"] = "diagonal",
         prior: Prior | None = None,
         bias: bool = False,

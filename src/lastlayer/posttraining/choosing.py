@@ -3,22 +3,36 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from statistics import fmean
 from typing import NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-from ..heads import Head
+from .._checks import check_range
+from ..heads import DiscriminativeClassification, Head
 from .features import Features
 
 STEP = 10**0.5  # between variances that are tried
 MAX_STEPS = 8  # from the initial variance, up or down
 TOLERANCE = 1e-3  # of fits that only compare, in nats per example
-MIN_GAIN = 0.002  # nats, for which another variance is worth another fit
-MIN_HELD_OUT = 20  # examples, below which a held-out part says too little
-UNSEEN = 1.5  # times the NLL of the rest, and
-MIN_GAP = 0.1  # nats more than that: then features have not seen the labels
+MAX_EXAMPLES = 25_000  # that priors are compared on
+MAX_WEIGHTS = 4096  # of all classes, up to which comparing needs no cheaper covariance
+WEAK = 100.0  # times the variance of the head's own prior, of a layer that is to overfit
+# Decision 17 has what these were set on, and what they were checked on.
+MIN_EXAMPLES = 50  # below which held-out parts say too little
+NUM_FOLDS = 5
+MIN_HELD_OUT = 200  # examples, for which as many folds are held out as are needed
+UNSEEN = 1.15  # times the NLL of data whose labels were seen,
+MIN_GAP = 0.004  # nats more than that, and
+SIGNIFICANT = 1.64  # standard errors more: then features do not give labels away
+INTERPOLATED = 0.25  # of the labels' entropy: a training NLL below tells nothing of other data
+MAX_LOSS = 0.005  # nats that the training NLL of another network may rise
+
+ADVICE = "pass validation data to have it chosen"
 
 
 class Choice(NamedTuple):
@@ -28,74 +42,202 @@ class Choice(NamedTuple):
     reason: str
 
 
+class Trial(NamedTuple):
+    """A head that is fitted on a part of the data, that part, and a part that is held out."""
+
+    head: Head
+    train: Features
+    held_out: Features
+
+    def again(self, variance: float) -> Trial:
+        """The trial with another variance of the prior."""
+        return self._replace(head=_fitted(self.head, self.train, variance))
+
+
 def by_validation(head: Head, cached: Features, validation: Features) -> Choice:
     """The variance, about that of a head's prior, with the lowest NLL of validation data."""
-    variance, _ = _search(head, cached, validation)
-    return Choice(variance, "chosen by the validation data")
+    trial = Trial(_cheap(head), _some(cached, head), _labelled(validation, head))
+    trial = trial.again(head.prior.fixed_variance)
+    return Choice(_search([trial]), "chosen by the validation data")
 
 
-def by_held_out(head: Head, cached: Features) -> Choice:
-    """The variance by a fifth of the data, if the features have not seen their labels.
+def by_training_data(head: DiscriminativeClassification, cached: Features) -> Choice:
+    """The variance without other data, for a head at the weights of the trained layer.
 
-    Features that were trained on the labels of the fifth predict it as well as the rest,
-    whatever the last layer is fitted on; then the head's own prior stays.
+    A layer is fitted without a fifth of the data, or several are where a fifth is small. If they
+    predict what they have not seen much worse than the rest, the features do not give labels away,
+    and the held-out data can choose, up to where the head fits the data as closely as the network
+    does. Else the features were trained until they tell all labels alike: the head's own prior
+    stays, which is cautious. Where the network did not fit its labels closely, its training NLL
+    says how good it is, and the prior is as wide as it must be to keep that.
     """
-    order = torch.randperm(len(cached.features), generator=torch.Generator().manual_seed(0))
-    count = len(order) // 5
-    own = head.prior.fixed_variance
-    if count < MIN_HELD_OUT:
-        return Choice(own, f"the head's own: {len(order)} examples are too few to hold some out")
-    held_out, rest = _rows(cached, order[:count]), _rows(cached, order[count:])
-    weak = _fitted(head, rest, 1.0)
-    seen, unseen = _nll(weak, rest), _nll(weak, held_out)
-    if unseen < max(UNSEEN * seen, seen + MIN_GAP):
-        return Choice(own, "the head's own: features seem to have been trained on these labels")
-    variance, _ = _search(head, rest, held_out)
-    return Choice(variance, "chosen by a held-out fifth: features have not seen its labels")
+    cached = _some(cached, head)
+    own, total = head.prior.fixed_variance, len(cached.features)
+    trained = _softmax_nll(head, cached)
+    assumed = f"{total} examples are too few to hold some out"
+    if total >= MIN_EXAMPLES:
+        trials = list(_held_out(head, cached))
+        if _is_unseen(trials, head):
+            reason = "chosen by held-out data, whose labels the features do not give away"
+            return Choice(_search(trials, trained), reason)
+        assumed = "the features give the labels away, as if trained on them"
+    if trained < INTERPOLATED * _entropy(cached, head.num_outputs):
+        return Choice(own, f"the head's own: {assumed}; {ADVICE}")
+    variance = _widened(_cheap(head), cached, trained + MAX_LOSS)
+    reason = f"as wide as keeps the network's training NLL: {assumed}; {ADVICE}"
+    return Choice(variance, reason)
 
 
-def _search(head: Head, train: Features, held_out: Features) -> tuple[float, float]:
-    """Descend on a grid of variances, each fit from the last one; the best and its NLL."""
-    initial = head.prior.fixed_variance
-    fitted = _fitted(head, train, initial)
-    best = (initial, _nll(fitted, held_out))
-    for factor in (STEP, 1 / STEP):
-        model, improved = fitted, best[0] == initial
-        for power in range(1, MAX_STEPS + 1 if improved else 0):
-            variance = initial * factor**power
-            model = _fitted(model, train, variance)
-            nll = _nll(model, held_out)
-            if not nll < best[1] - MIN_GAIN:
+def _held_out(head: Head, data: Features) -> Iterator[Trial]:
+    """Layers with a weak prior, each fitted without a fold, as many as there is need of."""
+    size = len(data.features) // NUM_FOLDS
+    new = _cheap(head)
+    with torch.no_grad():
+        new.mean.zero_()  # the trained layer may have seen the labels of the fold
+    for turn in range(min(NUM_FOLDS, -(-MIN_HELD_OUT // size))):
+        held = torch.zeros(len(data.features), dtype=torch.bool)
+        held[turn * size : (turn + 1) * size] = True
+        trial = Trial(new, _rows(data, ~held), _rows(data, held))
+        yield trial.again(WEAK * head.prior.fixed_variance)
+
+
+def _is_unseen(trials: list[Trial], head: Head) -> bool:
+    """Whether what layers have not seen is much harder for them than what they or `head` have."""
+    losses = torch.cat([_losses(trial.head, trial.held_out) for trial in trials])
+    unseen = float(losses.mean())
+    seen = fmean(_nll(trial.head, trial.train) for trial in trials)
+    known = fmean(_softmax_nll(head, trial.held_out) for trial in trials)
+    if known < unseen:  # else the head is at weights that were not trained on these data
+        seen = max(seen, known)
+    error = float(losses.std()) / len(losses) ** 0.5
+    return unseen > max(UNSEEN * seen, seen + MIN_GAP, seen + SIGNIFICANT * error)
+
+
+def _search(trials: list[Trial], least: float = 0.0) -> float:
+    """Descend on a grid of variances from that of fitted trials; the lowest of a parabola.
+
+    Fits whose training NLL is below the least one end the way to wider priors.
+    """
+    initial = trials[0].head.prior.fixed_variance
+    scores = {0: fmean(_nll(trial.head, trial.held_out) for trial in trials)}
+    for sign in (1, -1):
+        there = trials
+        for power in range(sign, sign * (MAX_STEPS + 1), sign):
+            if scores[power - sign] > min(scores.values()):
+                break  # the other way was better
+            there = [trial.again(initial * STEP**power) for trial in there]
+            if sign > 0 and fmean(_nll(trial.head, trial.train) for trial in there) < least:
                 break
-            best = (variance, nll)
-    return best
+            scores[power] = fmean(_nll(trial.head, trial.held_out) for trial in there)
+            if scores[power] > scores[power - sign] - TOLERANCE:
+                break
+    best = min(scores, key=lambda power: scores[power])
+    if best - 1 not in scores or best + 1 not in scores:
+        return initial * float(STEP**best)
+    below, above = scores[best - 1] - scores[best], scores[best + 1] - scores[best]
+    shift = 0.5 * (below - above) / (below + above) if below + above > 0 else 0.0
+    return initial * float(STEP ** (best + shift))
+
+
+def _widened(head: Head, train: Features, nll: float) -> float:
+    """The smallest variance, from that of a head's prior on, with at most this training NLL."""
+    variance = head.prior.fixed_variance
+    for _ in range(MAX_STEPS):
+        head = _fitted(head, train, variance)
+        if _nll(head, train) <= nll:
+            break
+        variance *= STEP
+    return variance
+
+
+def _cheap(head: Head) -> Head:
+    """A copy to compare priors with: of diagonal covariance where others would be slow."""
+    small = head.num_outputs * head.width <= MAX_WEIGHTS or head.covariance.axis_aligned
+    if small or type(head) is not DiscriminativeClassification:
+        return copy.deepcopy(head)
+    new = DiscriminativeClassification(
+        head.num_features,
+        head.num_outputs,
+        num_data=head.num_data,
+        covariance="diagonal",
+        bound=head.bound,
+        noise="none" if head.noise is None else "diagonal",
+        prior=head.prior,
+        bias=head.bias,
+        device=head.mean.device,
+        dtype=head.mean.dtype,
+    )
+    with torch.no_grad():
+        new.mean.copy_(head.mean)
+    new.prior_mean = head.prior_mean
+    return new
 
 
 def _fitted(head: Head, data: Features, variance: float) -> Head:
-    """A copy, fitted with a variance of the prior."""
+    """A copy, fitted with a variance of the prior from the mean of the head."""
     head = copy.deepcopy(head)
+    head._initialize_covariance(1 / head.width)  # S_k of another prior is a poor initial value
     head.prior = replace(head.prior, variance=variance)
     head.num_data = len(data.features)
     head.fit_features(*data, tolerance=TOLERANCE)
     return head
 
 
-@torch.no_grad()
 def _nll(head: Head, data: Features) -> float:
-    """Mean NLL, weighted."""
-    total = count = 0.0
+    """Mean NLL of a head's predictions, weighted."""
+    return float(_losses(head, data).mean())
+
+
+def _softmax_nll(head: Head, data: Features) -> float:
+    """Mean NLL of the softmax of a layer with the head's mean, weighted."""
+
+    def log_prob(features: Tensor, target: Tensor) -> Tensor:
+        logits = F.linear(head._inputs(features), head.mean)
+        return -F.cross_entropy(logits, target, reduction="none")
+
+    return float(_losses(head, data, log_prob).mean())
+
+
+@torch.no_grad()
+def _losses(
+    head: Head, data: Features, log_prob: Callable[[Tensor, Tensor], Tensor] | None = None
+) -> Tensor:
+    """The NLL of each example, (T,), by weights of mean one."""
+    log_prob = log_prob or (lambda features, target: head(features).log_prob(target))
     weights = torch.ones(len(data.features)) if data.weight is None else data.weight
-    parts = (data.features, data.target, weights)
-    for features, target, weight in zip(*(part.split(4096) for part in parts), strict=True):
-        device = head.mean.device
-        log_prob: Tensor = head(features.to(device)).log_prob(target.to(device))
-        weight = weight.to(device).double().reshape(len(weight), -1).mean(-1)
-        total -= float((log_prob.double() * weight).where(weight != 0, 0.0).sum())
-        count += float(weight.sum())
-    return total / count
+    weights = weights.double().reshape(len(weights), -1).mean(-1)
+    device, parts = head.mean.device, []
+    for features, target in zip(data.features.split(4096), data.target.split(4096), strict=True):
+        parts.append(-log_prob(features.to(device), target.to(device)).double().cpu())
+    return (torch.cat(parts) * weights).where(weights != 0, 0.0) / weights.mean()
 
 
-def _rows(data: Features, rows: Tensor) -> Features:
+def _entropy(data: Features, num_classes: int) -> float:
+    """Entropy of the labels' frequencies."""
+    shares = data.target.flatten().bincount(minlength=num_classes).double()
+    shares = shares / shares.sum()
+    return float(torch.special.entr(shares).sum())
+
+
+def _some(data: Features, head: Head) -> Features:
+    """As many examples as priors are compared on, in random order."""
+    generator = torch.Generator().manual_seed(0)
+    order = torch.randperm(len(data.features), generator=generator)[:MAX_EXAMPLES]
+    return _labelled(_rows(data, order), head)
+
+
+def _labelled(data: Features, head: Head) -> Features:
+    """The data, with labels that are classes even where their weight is zero."""
+    target = data.target
+    if target.is_floating_point():
+        return data
+    if data.weight is not None:
+        target = target.where(data.weight != 0, 0)
+    check_range(target, head.num_outputs)
+    return data._replace(target=target)
+
+
+def _rows(data: Features, rows: Tensor | slice) -> Features:
     """Some of the examples."""
     weight = None if data.weight is None else data.weight[rows]
     return Features(data.features[rows], data.target[rows], weight)

@@ -26,7 +26,7 @@ from ..heads import (
     StudentTRegression,
 )
 from ..network import Network
-from .choosing import Choice, by_held_out, by_validation
+from .choosing import Choice, by_training_data, by_validation
 from .features import Exit, FeatureExtractor, Features, cache_features
 from .last_layer import find_last_layer
 from .solvers import fit_features
@@ -154,7 +154,8 @@ def posttrain(
             else:
                 choice = by_validation(made, cached, unseen)
         elif head == "discriminative" and "prior" not in options:
-            choice = by_held_out(made, cached)
+            assert isinstance(made, DiscriminativeClassification)
+            choice = by_training_data(made, cached)
         if choice is not None:
             made.prior = replace(made.prior, variance=choice.variance)
         losses = fit_features(

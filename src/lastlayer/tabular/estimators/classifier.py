@@ -212,7 +212,7 @@ class LastLayerClassifier(ClassifierMixin, LastLayerEstimator):  # type: ignore[
         return Units(1).to(target.device)  # probabilities have no units
 
     def _head(self, num_features: int, num_data: float) -> Any:
-        options: Any = {"bias": True} if self.head == "discriminative" else {}
+        options: Any = {"bias": True, "bound": "jensen"} if self.head == "discriminative" else {}
         return HEADS[self.head](
             num_features,
             len(self.classes_),
