@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from statistics import fmean
+
 from benchmarks.markdown import cell, provenance, record, table
 
 
@@ -85,4 +87,25 @@ def _by_data(file: str, section: str, column: str) -> str:
         for value in dict.fromkeys(row[column] for row in rows)
     ]
     names = ["", *(name.replace("_", " ") for name in data)]
+    return f"{table(names, body)}\n\n{provenance(measured)}"
+
+
+def posttrained() -> str:
+    """Held-out NLL and calibration error of post-trained networks."""
+    measured = record("posttrained.json")
+    scores: dict[tuple[str, str], list[tuple[float, float]]] = {}
+    for row in measured["sections"]["posttrained"]:
+        scores.setdefault((row["method"], row["data"]), []).append((row["nll"], row["ece"]))
+    data = list(dict.fromkeys(name for _, name in scores))
+
+    def mean(key: tuple[str, str]) -> str:
+        if key not in scores:
+            return "–"
+        return " / ".join(f"{fmean(values):.3f}" for values in zip(*scores[key], strict=True))
+
+    body = [
+        [method, *(mean((method, name)) for name in data)]
+        for method in dict.fromkeys(method for method, _ in scores)
+    ]
+    names = ["NLL / ECE", *(name.replace("_", " ") for name in data)]
     return f"{table(names, body)}\n\n{provenance(measured)}"

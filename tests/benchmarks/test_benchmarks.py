@@ -13,6 +13,7 @@ from benchmarks import (
     heads,
     observed,
     posttrain,
+    posttrained,
     priors,
     seeds,
     softmax,
@@ -96,6 +97,20 @@ def test_prior_benchmark_scores_every_candidate_on_held_out_data(
     rows = json.loads(record.read_text())["sections"]["fit"]
     assert [row["candidate"] for row in rows] == [one.name for one in priors.CANDIDATES]
     assert all(0 < row["nll"] < 2 and 0 <= row["ece"] <= 1 for row in rows)
+
+
+@pytest.mark.slow
+def test_post_trained_networks_are_scored_beside_the_network(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = tmp_path / "posttrained.json"
+    monkeypatch.setattr("sys.argv", ["posttrained.py", "--quick", "--json", str(record)])
+    posttrained.main()
+    rows = json.loads(record.read_text())["sections"]["posttrained"]
+    methods = [row["method"] for row in rows]
+    assert methods[:5] == ["network", *posttrained.OPTIONS, posttrained.VALIDATED]
+    nll = {row["method"]: row["nll"] for row in rows}
+    assert nll[posttrained.VALIDATED] < nll["network"]  # two epochs leave much to be learned
 
 
 @pytest.mark.slow

@@ -35,7 +35,7 @@ class DiscriminativeClassification(Head):
         num_classes: K.
         num_data: T, the number of training examples.
         covariance: of the weights of each class.
-        bound: on the expected log-softmax, "jensen" (the paper) or "tilted" (tighter).
+        bound: on the expected log-softmax, "tilted" or "jensen" (the paper, looser).
         noise: label noise σ_k², "diagonal" (learned, the paper) or "none".
         prior: of weights and noise; None is `default_prior`.
         bias: whether to append a constant feature, so that the bias is Bayesian too.

@@ -79,10 +79,13 @@ def posttrain(
 
     The variance of the head's prior decides how cautious it is. With `validation`, data that the
     network was not trained on, it is the one with the lowest NLL there; of a generative head, they
-    choose shrinkage and temperature of the noise instead. Without, a discriminative
-    head that is given by name and without a prior takes it from a held-out fifth of the data, if
-    the features have not seen their labels, as those of a pretrained network; else from its own
-    prior. `posttraining` of the network says which, and how the fit went.
+    choose shrinkage and temperature of the noise instead. Without, a discriminative head that is
+    given by name and without a prior refits its layer without parts of the data. If they are
+    predicted much worse than the rest, as from the features of a pretrained network, they choose.
+    Else the features give the labels away, and nothing in the data tells how good they are on
+    others: the head keeps its own prior, which is cautious, but one so wide that a network that
+    does not fit its training data closely keeps its NLL there. Pass validation data where you can.
+    `posttraining` of the network says what was assumed, and how the fit went.
 
     "regression" without a `prior` has one in the units of the targets: its variance is the mean
     square of the trained weights, the scale of its noise that of the network's residuals, and its
