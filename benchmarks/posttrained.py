@@ -16,6 +16,7 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -71,7 +72,7 @@ def posttrained(network: nn.Module, train: Data, **options: Any) -> tuple[Predic
     return lambda inputs: model(inputs).log_probs(), model.posttraining.reason
 
 
-def laplace(network: nn.Sequential, train: Data, structure: str) -> Predict:
+def laplace(network: nn.Sequential, train: Data, structure: str) -> tuple[Predict, str]:
     """The package's Gaussian about the last layer, its prior tuned by the marginal likelihood."""
     from laplace import Laplace
     from laplace.curvature import BackPackGGN
@@ -90,9 +91,11 @@ def laplace(network: nn.Sequential, train: Data, structure: str) -> Predict:
     posterior.fit(DataLoader(TensorDataset(features, train[1]), batch_size=1024))
     posterior.optimize_prior_precision(method="marglik")
     tiny = torch.finfo(torch.float32).tiny
-    return lambda inputs: (
-        posterior(network[:-1](inputs), link_approx="probit").clamp_min(tiny).log()
-    )
+
+    def predict(inputs: Tensor) -> Tensor:
+        return posterior(network[:-1](inputs), link_approx="probit").clamp_min(tiny).log()
+
+    return predict, ""
 
 
 def measure(problem: Problem, seed: int, epochs: int) -> list[Row]:
@@ -124,14 +127,11 @@ def measure(problem: Problem, seed: int, epochs: int) -> list[Row]:
 
     score("network", lambda: (lambda inputs: network(inputs).log_softmax(-1), ""))
     for name, options in OPTIONS.items():
-        score(name, lambda options=options: posttrained(network, train, **options))
+        score(name, partial(posttrained, network, train, **options))
     score(VALIDATED, lambda: posttrained(network, train, validation=validation))
     if importlib.util.find_spec("laplace") is not None and problem.name != "pretrained":
         for structure in STRUCTURES:
-            score(
-                LAPLACE.format(structure),
-                lambda structure=structure: (laplace(network, train, structure), ""),
-            )
+            score(LAPLACE.format(structure), partial(laplace, network, train, structure))
     return rows
 
 
