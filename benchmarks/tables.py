@@ -63,7 +63,7 @@ TABLES: dict[str, Tables] = {
     },
     "docs/decisions/0005-quadrature-for-the-mean-softmax.md": {"softmax": performance.softmax},
     "docs/decisions/0016-prior-of-a-discriminative-head.md": {"priors": training.priors},
-    "docs/decisions/0019-prior-after-training.md": {"posttrained": training.posttrained},
+    "docs/decisions/0020-prior-after-training.md": {"posttrained": training.posttrained},
     "docs/decisions/0018-generative-heads-after-training.md": {"generative": training.generative},
 }
 
