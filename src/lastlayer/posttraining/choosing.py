@@ -22,7 +22,7 @@ TOLERANCE = 1e-3  # of fits that only compare, in nats per example
 MAX_EXAMPLES = 25_000  # that priors are compared on
 MAX_WEIGHTS = 4096  # of all classes, up to which comparing needs no cheaper covariance
 WEAK = 100.0  # times the variance of the head's own prior, of a layer that is to overfit
-# Decision 20 has what these were set on, and what they were checked on.
+# Decision 20 has what these were set on; nothing has checked them independently.
 MIN_EXAMPLES = 50  # below which held-out parts say too little
 NUM_FOLDS = 5
 MIN_HELD_OUT = 200  # examples, for which as many folds are held out as are needed
