@@ -256,10 +256,11 @@ def test_predictions_are_finite_however_far_from_the_data(generator: torch.Gener
 
 def test_it_replaces_the_last_layer_of_a_trained_network(generator: torch.Generator) -> None:
     features, target = data(generator, 500)
-    network = nn.Sequential(nn.Linear(N, 8), nn.Linear(8, K, bias=False))
+    first, last = nn.Linear(N, 8), nn.Linear(8, K, bias=False)
+    network = nn.Sequential(first, last)
     with torch.no_grad():
-        solution = torch.linalg.lstsq(network[0](features), 1e3 * target).solution
-        network[1].weight.copy_(solution.mT)
+        solution = torch.linalg.lstsq(first(features), 1e3 * target).solution
+        last.weight.copy_(solution.mT)
     model = ll.posttrain(network, (features, 1e3 * target), "heteroscedastic", progress=False)
     plain = ll.posttrain(network, (features, 1e3 * target), "regression", progress=False)
     assert isinstance(model.head, ll.HeteroscedasticRegression)

@@ -67,9 +67,9 @@ REGRESSIONS: dict[str, Make] = {
     ),
     "correlated mixture": lambda g, shape: GaussianMixturePredictive(correlated(g, (*shape, C))),
     "heteroscedastic": heteroscedastic,
-    "student t": lambda g, shape: StudentTPredictive(*moments(g, shape), freedom(g, shape)),
+    "student t": lambda g, shape: StudentTPredictive(*moments(g, shape), dof=freedom(g, shape)),
     "heavy tails": lambda g, shape: HeavyTailedPredictive(
-        *moments(g, shape), freedom(g, shape) + 20, freedom(g, shape)
+        *moments(g, shape), dof=freedom(g, shape) + 20, noise_dof=freedom(g, shape)
     ),
     "toy": lambda g, shape: LaplacePredictive(*moments(g, shape)),
     "toy mixture": lambda g, shape: RegressionMixturePredictive(
