@@ -28,9 +28,12 @@ B, S, C, K = 3, 2, 4, 2
 Make = Callable[[torch.Generator, tuple[int, ...]], Any]
 
 
-def moments(generator: torch.Generator, shape: tuple[int, ...]) -> list[torch.Tensor]:
-    mean, *spreads = torch.randn(3, *shape, K, generator=generator).unbind()
-    return [mean, *(spread.exp() for spread in spreads)]
+Moments = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
+
+
+def moments(generator: torch.Generator, shape: tuple[int, ...]) -> Moments:
+    mean, first, second = torch.randn(3, *shape, K, generator=generator).unbind()
+    return mean, first.exp(), second.exp()
 
 
 def correlated(
