@@ -13,6 +13,7 @@ except ImportError as error:
     ) from error
 
 from . import pages
+from .bandits.run import bandits
 from .figures.hyperparameters import hyperparameters
 from .figures.regularizers import regularizers
 from .figures.toy import toy
@@ -27,7 +28,7 @@ app = typer.Typer(
     add_completion=False,
     rich_markup_mode="markdown",
 )
-EXPERIMENTS = (uci.uci, images, text, toy, regularizers, hyperparameters)
+EXPERIMENTS = (uci.uci, images, text, bandits, toy, regularizers, hyperparameters)
 
 
 @app.callback(invoke_without_command=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+from .bandits import page as bandits
 from .figures import hyperparameters, regularizers, toy
 from .harness.tables import bullets
 from .images import page as images
@@ -16,6 +17,7 @@ PAGES: dict[str, Callable[[Path], str | None]] = {
     "uci": uci.write,
     "images": images.write,
     "text": text.write,
+    "bandits": bandits.write,
     "toy": toy.write_page,
     "regularizers": regularizers.write_page,
     "hyperparameters": hyperparameters.write_page,

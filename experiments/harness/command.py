@@ -70,9 +70,13 @@ def run(
     executor: Executor = Executor.local,
     workers: int | None = None,
     again: bool = False,
+    **changes: Any,
 ) -> NoReturn:
-    """Run what has no record, and end the program: with code 1 if something failed."""
-    changes = {} if epochs is None else {"epochs": epochs}
+    """Run what has no record, and end the program: with code 1 if something failed.
+
+    Changes are settings of all methods that differ from their own.
+    """
+    changes |= {} if epochs is None else {"epochs": epochs}
     try:
         planned = jobs.plan(experiment, columns, methods, results, seeds, again, **changes)
         console.print(f"{sum(len(job.seeds) for job in planned)} runs to do, {len(planned)} jobs")

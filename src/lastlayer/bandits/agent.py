@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .._checks import check_count, check_forgetting, check_positive
+from .._checks import check_count, check_forgetting, check_number, check_positive
 from ..heads import Regression
 from ..network import Network
 from . import policies
@@ -43,6 +43,8 @@ class Agent:
             Bayesian linear regression on the features of the backbone.
         reward_scale: rewards are divided by it before the head sees them, so that its prior is in
             units of it. None is their standard deviation, known at each training.
+        reward_location: is subtracted from rewards before. None is their mean, known at each
+            training.
         forgetting: factor on what an observation says, for every observation after it.
         capacity: maximum number of observations that are remembered for training.
         seed: of all random choices.
@@ -62,6 +64,7 @@ class Agent:
         policy: str | Policy = "thompson",
         retraining: Retraining | None = Retraining(),  # noqa: B008 - it is frozen
         reward_scale: float | None = None,
+        reward_location: float | None = None,
         forgetting: float = 1.0,
         capacity: int = 100_000,
         seed: int = 0,
@@ -73,19 +76,30 @@ class Agent:
         check_forgetting(forgetting)
         if reward_scale is not None:
             check_positive("reward_scale", reward_scale)
+        if reward_location is not None:
+            check_number("reward_location", reward_location)
         self._exact = retraining is None or retraining.exact
         check_model(model, num_arms, exact=self._exact)
         self.model, self.policy, self.retraining = model.eval(), make_policy(policy), retraining
-        self.reward_scale, self.forgetting, self.seed = reward_scale, forgetting, seed
+        self.reward_scale, self.reward_location = reward_scale, reward_location
+        self.forgetting, self.seed = forgetting, seed
         self.arms, self._num_labels = list(range(num_arms)), num_arms
         self.num_observations = self.num_trainings = self._num_calls = self._num_new = 0
-        self._location, self._scale = 0.0, 1.0 if reward_scale is None else reward_scale
+        self._location = 0.0 if reward_location is None else reward_location
+        self._scale = 1.0 if reward_scale is None else reward_scale
         self._replay = Replay(capacity)
         self._store: Store | None = None
         if self._exact and self._head.fresh:
             self._set_to_prior()
         if folder is not None:
             self._open(Store(folder))
+
+    @property
+    def observations(self) -> tuple[Tensor, Tensor, Tensor]:
+        """The contexts, arms and rewards that are remembered, oldest first."""
+        if not len(self._replay):
+            raise ValueError("there are no observations yet; call partial_fit first")
+        return self._replay.contexts, self._replay.arms, self._replay.rewards
 
     def _seed_of(self, purpose: str, number: int) -> int:
         """A seed for each decision and training, so that nothing random is to be saved."""
@@ -187,7 +201,8 @@ class Agent:
         replay = self._replay
         if not len(replay):
             raise ValueError("there are no observations to train on; call partial_fit first")
-        self._location = float(replay.rewards.mean())
+        if self.reward_location is None:
+            self._location = float(replay.rewards.mean())
         if self.reward_scale is None:
             self._scale = float(replay.rewards.std(correction=0)) or 1.0
         shares = replay.weights(self.forgetting)
@@ -314,6 +329,7 @@ class Agent:
             "policy": [type(self.policy).__name__, list(self.policy.values)],
             "retraining": None if self.retraining is None else asdict(self.retraining),
             "reward_scale": self.reward_scale,
+            "reward_location": self.reward_location,
             "forgetting": self.forgetting,
             "capacity": self._replay.capacity,
             "seed": self.seed,

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .._checks import check_count, check_number, check_positive
+from .._checks import check_choice, check_count, check_number, check_positive
 from ..functional import of_output
 from ..network import Network
+from ..training.schedules import SCHEDULES
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,8 @@ class Retraining:
         growth: another minimum, as a fraction of the observations that are remembered.
         steps: gradient steps of a training.
         batch_size: of a step, drawn with replacement.
-        learning_rate: of AdamW, which begins anew and falls to zero along half a cosine each time.
+        learning_rate: of AdamW, which begins anew each time.
+        schedule: of the learning rate during a training: "cosine", "constant" or "warmup_cosine".
         weight_decay: of the backbone alone; the head has its prior.
         clip: maximum norm of the gradient.
         exact: whether features and mean are trained on the squared error, after which the last
@@ -40,12 +41,14 @@ class Retraining:
     learning_rate: float = 3e-3
     weight_decay: float = 0.01
     clip: float = 1.0
+    schedule: str = "cosine"
     exact: bool = True
     noise_iterations: int = 10
 
     def __post_init__(self) -> None:
         for name in ("every", "steps", "batch_size", "noise_iterations"):
             check_count(name, getattr(self, name))
+        check_choice("schedule", self.schedule, SCHEDULES)
         for name in ("learning_rate", "clip"):
             check_positive(name, getattr(self, name))
         for name in ("growth", "weight_decay"):
@@ -88,7 +91,7 @@ def train_network(
     with torch.random.fork_rng(devices=[]), torch.enable_grad():
         torch.manual_seed(seed)
         for step in range(plan.steps):
-            rate = 0.5 * plan.learning_rate * (1 + math.cos(math.pi * step / plan.steps))
+            rate = plan.learning_rate * SCHEDULES[plan.schedule](step / plan.steps)
             for group in optimizer.param_groups:
                 group["lr"] = rate
             if shares is None:

@@ -1,0 +1,1 @@
+"""Contextual bandits: the paper's wheel bandit."""

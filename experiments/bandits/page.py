@@ -1,0 +1,104 @@
+"""The page of the wheel bandit, from the records of runs.
+
+Deterministic: the same records give the same page.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ..harness import provenance, sections
+from ..harness.statistics import Metric, Runs
+from ..harness.tables import bullets
+from .figure import draw
+from .methods import METHODS
+from .published import PUBLISHED
+from .run import EXPERIMENT, LINEAR
+from .wheel import CUMULATIVE, LAST, METRICS, SIMPLE
+
+INTRODUCTION = f"""\
+# Wheel bandit
+
+Written by `python -m experiments report` from the records in this folder, one line per run; do not
+edit. `python -m experiments bandits` makes the records, and runs only what has none.
+
+The paper's section on bandits: 80,000 contexts, uniform in the unit disc, and five arms, of which
+one is safe (1.2) and each of the others pays 50 in its quadrant beyond the radius δ, and 1
+elsewhere. Cumulative regret is that of all contexts, simple regret that of the last {LAST}, in
+percent of the expected regret of an arm at random. An agent that always pulls the safe arm has more
+than 100."""
+
+READING = """\
+Mean ± standard error over seeds; columns are δ. **Bold** are the best and those less than one
+standard error (the best's) behind it, among what was measured and among the paper's."""
+
+SETTINGS = """\
+Every agent sees contexts one at a time or, with a network, 20 between two updates. The paper says
+of VBLL: two layers of 100 units, batches of 512, learning rate 3e-3, 100 gradient steps every 20
+contexts, gradients clipped at norm 1, degrees of freedom, noise scale and prior scale 1. It leaves
+open, and here is: AdamW, begun anew at every update, with weight decay 0.01 on the backbone alone;
+ReLU; rewards as they are; S_k as initialised by this package. Ours has the same network, rewards in
+units of 50, exact posteriors of the last layer between trainings of features on the squared error,
+and trains when observations have grown by a tenth. LinFullPost, LinDiagPost and NeuralLinear are
+those of Riquelme, Tucker & Snoek (2018), as their code has them; the settings called MR are not
+published: here one that may be near them."""
+
+
+def beaten(runs: Runs, method: str, metric: Metric) -> tuple[int, int]:
+    """In how many columns a method is at or below the paper's VBLL, and how many it has."""
+    found = {column: runs.estimate(method, column, metric.name) for column in runs.columns}
+    cells = {column: cell.mean for column, cell in found.items() if cell is not None}
+    lower = [c for c, mean in cells.items() if mean <= PUBLISHED.cells["vbll", c, metric.name].mean]
+    return len(lower), len(cells)
+
+
+def summary(runs: Runs) -> list[str]:
+    """How agents with a network compare with the paper's VBLL."""
+    lines = []
+    for method in ("ours", "vbll"):
+        if runs.has(method):
+            counts = [beaten(runs, method, metric) for metric in METRICS]
+            parts = [
+                f"{metric.label} in {lower} of {total}"
+                for metric, (lower, total) in zip(METRICS, counts, strict=True)
+            ]
+            lines.append(
+                f"{METHODS[method].title} is at or below the paper's VBLL in {', in '.join(parts)} "
+                "columns."
+            )
+    return lines
+
+
+def page(runs: Runs) -> str:
+    """The whole page, Markdown."""
+    methods = [method for method in runs.main if runs.has(method)]
+    groups = {
+        "agents with a network": [name for name in METHODS if name not in LINEAR],
+        "linear agents": LINEAR,
+    }
+    parts = [
+        INTRODUCTION,
+        bullets(summary(runs)) if summary(runs) else "",
+        "![Cumulative regret by the number of contexts](curves.png)\n\nMeans over as many seeds as "
+        "the legend says; bands are one standard error.",
+        READING,
+        f"## Cumulative regret\n\n{sections.compared_table(runs, methods, CUMULATIVE, PUBLISHED)}",
+        f"## Simple regret\n\n{sections.compared_table(runs, methods, SIMPLE, PUBLISHED)}",
+        f"## Settings\n\n{SETTINGS}\n\n{provenance.settings(runs, EXPERIMENT)}",
+        f"## Time\n\n{provenance.times(runs, groups)}",
+        f"## Missing\n\n{provenance.missing(runs, EXPERIMENT)}",
+    ]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def write(results: Path) -> str | None:
+    """Write the page and its figure; a headline for the index, or None without records."""
+    runs = Runs.load(EXPERIMENT, results)
+    if not runs.by_cell:
+        return None
+    folder = results / EXPERIMENT.name
+    # Without the version of matplotlib, the same records give the same file for longer.
+    draw(runs).savefig(folder / "curves.png", metadata={"Software": None})
+    (folder / "README.md").write_text(page(runs), encoding="utf-8")
+    found = summary(runs)
+    return found[0] if found else "the wheel bandit: linear agents."
