@@ -1,6 +1,7 @@
 """The wheel bandit: its problem, its linear agents, and its page."""
 
 import json
+from typing import Any
 
 import numpy as np
 import pytest
@@ -116,13 +117,13 @@ def test_linear_agents_do_far_better_than_an_arm_at_random():
     assert problem.evaluate(arms)["simple_regret"] < 20
 
 
-SHORT = {"steps": 2, "batch_size": 8}  # of agents with a network
+SHORT: Any = {"steps": 2, "batch_size": 8}  # of agents with a network
 
 
 def test_every_agent_has_a_record_and_a_row(tmp_path):
     torch.set_default_dtype(torch.float32)
     for name in METHODS:
-        changes = {"num_contexts": 60, **({} if name in LINEAR else SHORT)}
+        changes: Any = {"num_contexts": 60, **({} if name in LINEAR else SHORT)}
         (job,) = jobs.plan(EXPERIMENT, ["0.5"], [name], tmp_path, 1, **changes)
         assert jobs.run(job) is None
         (line,) = EXPERIMENT.path(tmp_path, "0.5", name).read_text().splitlines()
@@ -145,8 +146,8 @@ def test_an_interrupted_game_goes_on_to_the_same_arms(tmp_path):
         batch = task(0.5, 80).contexts[start : start + 20]
         arms = half.predict(batch)
         half.partial_fit(batch, arms, task(0.5, 80).rewards[np.arange(start, start + 20), arms])
-    arms, _ = agent._play(task(0.5, 80), tmp_path)
-    np.testing.assert_array_equal(arms, whole)
+    resumed, _ = agent._play(task(0.5, 80), tmp_path)
+    np.testing.assert_array_equal(resumed, whole)
 
 
 def test_the_command_line_refuses_what_it_does_not_know():
