@@ -64,14 +64,23 @@ def summary(runs: Runs) -> list[str]:
             ]
             lines.append(
                 f"{METHODS[method].title} is at or below the paper's VBLL in {', in '.join(parts)} "
-                "columns."
+                f"columns ({_seeds(runs, method)} in each)."
             )
     return lines
 
 
+def _seeds(runs: Runs, method: str) -> str:
+    """How many seeds the columns of a method have that are there."""
+    counts = [len(runs.records(method, column)) for column in runs.columns]
+    found = sorted({count for count in counts if count})
+    count = f"{found[0]}" if len(found) == 1 else f"{found[0]} to {found[-1]}"
+    return f"{count} seed" if count == "1" else f"{count} seeds"
+
+
 def page(runs: Runs) -> str:
     """The whole page, Markdown."""
-    methods = [method for method in runs.main if runs.has(method)]
+    known = sections.published_methods(PUBLISHED)
+    methods = [method for method in runs.main if runs.has(method) or method in known]
     groups = {
         "agents with a network": [name for name in METHODS if name not in LINEAR],
         "linear agents": LINEAR,

@@ -166,4 +166,6 @@ def test_the_summary_counts_columns_at_or_below_the_papers(tmp_path):
             metrics = {"cumulative_regret": factor * cell.mean, "simple_regret": 0.0}
             file.write(json.dumps({"config": config, "metrics": metrics}) + "\n")
     (line,) = page.summary(Runs.load(EXPERIMENT, tmp_path))
-    assert "cumulative regret in 1 of 2, in simple regret in 2 of 2 columns" in line
+    assert (
+        "cumulative regret in 1 of 2, in simple regret in 2 of 2 columns (1 seed in each)" in line
+    )
