@@ -16,7 +16,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks.markdown import ROOT
-from benchmarks.pages import choosing, estimators, performance, readme, training
+from benchmarks.pages import choosing, estimators, noise, performance, readme, training
 from benchmarks.pages.choosing import COVERAGE, DIFFERENCE, GAP, LOSS, NLL, NOISE, choices
 from benchmarks.pages.performance import section
 
@@ -39,6 +39,7 @@ TABLES: dict[str, Tables] = {
         "posttrain": training.passes,
         "profile": partial(section, "profile", "profile.json"),
         "compiled": partial(section, "compiled", "compiled.json"),
+        "noise": noise.speed,
     },
     "docs/choosing.md": {
         "about": choosing.about,
@@ -47,6 +48,8 @@ TABLES: dict[str, Tables] = {
         "covariance": partial(choices, "covariance", *COVARIANCES),
         "together": partial(choices, "together", *COVARIANCES),
         "bounds": choosing.bounds,
+        "varying": noise.varying,
+        "outliers": noise.outliers,
         "variance": partial(
             choices, "prior", "`variance`", LOSS, NLL, DIFFERENCE, NOISE, GAP, only="variance"
         ),
@@ -64,6 +67,7 @@ TABLES: dict[str, Tables] = {
     "docs/decisions/0005-quadrature-for-the-mean-softmax.md": {"softmax": performance.softmax},
     "docs/decisions/0016-prior-of-a-discriminative-head.md": {"priors": training.priors},
     "docs/decisions/0020-prior-after-training.md": {"posttrained": training.posttrained},
+    "docs/decisions/0022-prior-of-the-log-noise.md": {"priors": noise.priors},
     "docs/decisions/0018-generative-heads-after-training.md": {"generative": training.generative},
 }
 

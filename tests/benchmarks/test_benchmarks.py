@@ -11,6 +11,7 @@ from benchmarks import (
     estimators,
     generative,
     heads,
+    noise,
     observed,
     posttrain,
     posttrained,
@@ -185,3 +186,15 @@ def test_softmax_benchmark_ranks_the_quadrature_first(
 @pytest.mark.parametrize("page", tables.TABLES)
 def test_tables_are_what_their_records_say(page: str) -> None:
     assert tables.rendered(page) == (ROOT / page).read_text()
+
+
+@pytest.mark.slow
+def test_noise_benchmark_compares_heads_on_the_same_data(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = ["--quick", "--without-vbll", "--sections", "noise", "--records", str(tmp_path)]
+    monkeypatch.setattr("sys.argv", ["noise.py", *options])
+    noise.main()
+    rows = json.loads((tmp_path / "noise-noise.json").read_text())["sections"]["noise"]
+    nll = {row["model"]: row["nll"] for row in rows}
+    assert nll["the truth"] < min(value for name, value in nll.items() if name != "the truth")
