@@ -16,7 +16,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks.markdown import ROOT
-from benchmarks.pages import choosing, estimators, noise, performance, readme, training
+from benchmarks.pages import choosing, estimators, noise, ood, performance, readme, training
 from benchmarks.pages.choosing import COVERAGE, DIFFERENCE, GAP, LOSS, NLL, NOISE, choices
 from benchmarks.pages.performance import section
 
@@ -45,6 +45,7 @@ TABLES: dict[str, Tables] = {
         "about": choosing.about,
         "classifiers": choosing.classifiers,
         "detection": choosing.detection,
+        "scores": ood.scores,
         "covariance": partial(choices, "covariance", *COVARIANCES),
         "together": partial(choices, "together", *COVARIANCES),
         "bounds": choosing.bounds,
@@ -68,6 +69,7 @@ TABLES: dict[str, Tables] = {
     "docs/decisions/0016-prior-of-a-discriminative-head.md": {"priors": training.priors},
     "docs/decisions/0020-prior-after-training.md": {"posttrained": training.posttrained},
     "docs/decisions/0022-prior-of-the-log-noise.md": {"priors": noise.priors},
+    "docs/decisions/0023-density-of-unit-length.md": {"variants": ood.variants},
     "docs/decisions/0018-generative-heads-after-training.md": {"generative": training.generative},
 }
 

@@ -19,6 +19,7 @@ from .figures.regularizers import regularizers
 from .figures.toy import toy
 from .harness import command
 from .images.run import images
+from .ood.run import ood
 from .text.run import text
 from .uci import run as uci
 
@@ -28,7 +29,7 @@ app = typer.Typer(
     add_completion=False,
     rich_markup_mode="markdown",
 )
-EXPERIMENTS = (uci.uci, images, text, bandits, toy, regularizers, hyperparameters)
+EXPERIMENTS = (uci.uci, images, text, ood, bandits, toy, regularizers, hyperparameters)
 
 
 @app.callback(invoke_without_command=True)

@@ -9,6 +9,7 @@ from .bandits import page as bandits
 from .figures import hyperparameters, regularizers, toy
 from .harness.tables import bullets
 from .images import page as images
+from .ood import page as ood
 from .text import page as text
 from .uci import page as uci
 
@@ -18,6 +19,7 @@ PAGES: dict[str, Callable[[Path], str | None]] = {
     "images": images.write,
     "text": text.write,
     "bandits": bandits.write,
+    "ood": ood.write,
     "toy": toy.write_page,
     "regularizers": regularizers.write_page,
     "hyperparameters": hyperparameters.write_page,

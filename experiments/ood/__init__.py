@@ -1,0 +1,1 @@
+"""Out-of-distribution scores on features of pretrained and of trained networks."""
