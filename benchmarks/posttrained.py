@@ -68,7 +68,7 @@ def posttrained(network: nn.Module, train: Data, **options: Any) -> tuple[Predic
     """Post-trained, and by what its prior was chosen."""
     if train[0].shape[1] > 1000:
         options = {"covariance": "diagonal"} | options  # of the pretrained network: seconds
-    model = ll.posttrain(network, train, progress=False, **options)
+    model = ll.posttrain(network, train, progress=False, max_passes=200, **options)
     return lambda inputs: model(inputs).log_probs(), model.posttraining.reason
 
 

@@ -1,6 +1,7 @@
 """Two processes with half a batch each train exactly like one process with the whole batch."""
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from tests.helpers.cases import (
     make_examples,
     make_head,
 )
-from tests.helpers.processes import NUM_PROCESSES, run_together
+from tests.helpers.processes import NUM_PROCESSES, made_once, run_together
 
 BATCH = 8
 
@@ -115,8 +116,7 @@ def work(rank: int, folder: Path) -> None:
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str, str], Any]:
     """What two processes compute, launched once for all cases."""
-    folder = tmp_path_factory.mktemp("processes")
-    run_together(work, folder)
+    folder = made_once(tmp_path_factory, "distributed", partial(run_together, work))
     return torch.load(folder / "results", weights_only=True)
 
 

@@ -1,6 +1,7 @@
 """A head whose parameters are spread over two processes is fitted like one that is whole."""
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from torch.testing import assert_close
 
 from lastlayer.covariances._triangular import Triangular
 from tests.helpers.cases import BLOCK, CASES, make_examples
-from tests.helpers.processes import NUM_PROCESSES, run_together
+from tests.helpers.processes import NUM_PROCESSES, made_once, run_together
 
 NAMES = [
     "regression-shared-diagonal-identity",
@@ -94,8 +95,7 @@ def work(rank: int, folder: Path) -> None:
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     """What each of two processes has, launched once for all cases."""
-    folder = tmp_path_factory.mktemp("processes")
-    run_together(work, folder)
+    folder = made_once(tmp_path_factory, "sharded_heads", partial(run_together, work))
     return [torch.load(folder / f"results{rank}", weights_only=True) for rank in range(2)]
 
 

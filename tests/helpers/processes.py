@@ -3,18 +3,36 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
+import tempfile
 import time
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 import torch.distributed as dist
+from filelock import FileLock
 from torch.multiprocessing.spawn import start_processes
 
 NUM_PROCESSES = 2
 PATIENCE = timedelta(seconds=60)  # of a process that waits for the other
+
+
+def made_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], None]) -> Path:
+    """A folder that `make` has filled, once for all workers of pytest-xdist, which share tests."""
+    root = factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        root = root.parent
+    done = root / f"{name}.done"
+    with FileLock(root / f"{name}.lock"):
+        if not done.exists():
+            folder = Path(tempfile.mkdtemp(prefix=name, dir=root))
+            make(folder)
+            done.write_text(str(folder))
+    return Path(done.read_text())
 
 
 def run_together(work: Callable[..., None], folder: Path, *args: Any, timeout: float = 120) -> None:

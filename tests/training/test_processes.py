@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
+from tests.helpers.processes import made_once
 from tests.helpers.together import CASES
 
 TIMEOUT = 120  # seconds
@@ -27,10 +28,13 @@ def run(argument: str | Path) -> subprocess.CompletedProcess[str]:
 @pytest.fixture(scope="module")
 def together(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What two processes come to, started once for all cases."""
-    file = tmp_path_factory.mktemp("together") / "results"
-    done = run(file)
-    assert done.returncode == 0, done.stderr
-    return torch.load(file, weights_only=True)
+
+    def train(folder: Path) -> None:
+        done = run(folder / "results")
+        assert done.returncode == 0, done.stderr
+
+    folder = made_once(tmp_path_factory, "together", train)
+    return torch.load(folder / "results", weights_only=True)
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 import functools
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 import lastlayer as ll
 from tests.helpers.networks import classes, classification, curve, regression
-from tests.helpers.processes import NUM_PROCESSES, run_together
+from tests.helpers.processes import NUM_PROCESSES, made_once, run_together
 
 pytestmark = pytest.mark.slow
 
@@ -170,8 +171,7 @@ def work(rank: int, folder: Path) -> None:
 @pytest.fixture(scope="module")
 def together(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[Any, Any], list[Any]]:
     """What two processes compute, launched once for all cases."""
-    folder = tmp_path_factory.mktemp("processes")
-    run_together(work, folder)
+    folder = made_once(tmp_path_factory, "sharded_training", partial(run_together, work))
     refused = [torch.load(folder / f"refused{rank}") for rank in range(NUM_PROCESSES)]
     return torch.load(folder / "results", weights_only=True), refused
 

@@ -45,12 +45,11 @@ class LogNoise(GaussianWeights):
         return Prior(variance=1 / num_features, bias_variance=100.0)
 
     def reset_parameters(self) -> None:
-        """Initialise with constant unit noise, as certain as T examples would leave it."""
-        self.set_constant(torch.ones_like(self.mean[:, 0]))
+        """Nothing: the head initialises its noise with itself."""
 
     @torch.no_grad()
     def set_constant(self, variance: Tensor) -> None:
-        """Set constant noise of given variances, (K,)."""
+        """Set constant noise of given variances, (K,), as certain as T examples would leave it."""
         self.mean.zero_()
         self.mean[:, -1] = variance.log().to(self.mean.dtype)
         given = self.prior.variance

@@ -107,7 +107,7 @@ class HeteroscedasticRegression(RealTargets):
     def reset_parameters(self) -> None:
         """Initialise, with constant unit noise; see `initialize` for targets of another scale."""
         super().reset_parameters()
-        self.log_noise.reset_parameters()
+        self.log_noise.set_constant(torch.ones_like(self.log_noise.mean[:, 0]))
 
     def _assign_noise(self, variance: Tensor) -> None:
         self.log_noise.set_constant(variance)
