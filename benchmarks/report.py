@@ -76,7 +76,8 @@ def _cpu() -> str:
 
 
 def write_json(path: Path, config: Row, about: Row, sections: dict[str, list[Row]]) -> None:
-    """Write everything that was measured, with what it was measured with."""
+    """Write everything that was measured, with what it was measured with but for where it goes."""
+    config = {name: value for name, value in config.items() if name != "json"}
     record = {"config": config, "environment": about, "sections": sections}
     path.write_text(json.dumps(record, indent=1, default=str) + "\n")
     print(f"\nWritten to {path}")
