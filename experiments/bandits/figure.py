@@ -43,6 +43,11 @@ def draw(runs: Runs) -> Figure:
         panel.grid(color=PALE, linewidth=0.6)
         panel.spines[["top", "right"]].set_visible(False)
     panels[0].set_ylabel("regret so far, % of an arm at random")
-    handles, labels = panels[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=7, frameon=False, fontsize=8)
+    named: dict[str, Any] = {}  # a method may have run for some δ alone
+    for panel in panels:
+        handles, labels = panel.get_legend_handles_labels()
+        named |= dict(zip(labels, handles, strict=True))
+    figure.legend(
+        named.values(), named, loc="outside lower center", ncols=7, frameon=False, fontsize=8
+    )
     return figure
