@@ -31,8 +31,9 @@ def _single_precision() -> None:
     torch.set_default_dtype(torch.float32)
 
 
-# Not of these two: minutes of compilation and of a large network, which other tests run a step of.
-LONG_SECTIONS = {"backbone", "compiled"}
+# Not of these: minutes of compilation and of a large network, which other tests run a step of, and
+# sections that time the same heads at more sizes.
+LONG_SECTIONS = {"backbone", "compiled", "grid", "profile", "scaling"}
 
 
 @pytest.mark.slow

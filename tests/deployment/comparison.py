@@ -16,8 +16,6 @@ from tests.helpers.cases import (
 )
 
 every_case = pytest.mark.parametrize("name", CASES)
-# What a head predicts does not depend on the bound it was trained with.
-every_prediction = pytest.mark.parametrize("name", [name for name in CASES if "tilted" not in name])
 every_predictive = pytest.mark.parametrize("name", PREDICTIVES)
 
 

@@ -10,7 +10,6 @@ from torch.testing import assert_close
 import lastlayer as ll
 from tests.deployment.comparison import (
     assert_same_predictive,
-    every_prediction,
     every_predictive,
     loss_and_gradients,
 )
@@ -33,7 +32,7 @@ def test_compiled_loss_and_its_gradients_equal_eager(name: str) -> None:
 
 
 @pytest.mark.slow
-@every_prediction
+@pytest.mark.parametrize("name", COVERING)
 @pytest.mark.usefixtures("_fresh_compiler")
 def test_compiled_predictive_equals_eager(name: str) -> None:
     head = make_head(name)
@@ -80,7 +79,7 @@ def test_what_a_predictive_computes_is_the_same_inside_a_compiled_graph(name: st
 
 
 @pytest.mark.slow
-@every_prediction
+@pytest.mark.parametrize("name", COVERING)
 def test_exported_prediction_equals_eager_at_other_batch_sizes(name: str) -> None:
     head = make_head(name)
     exported = _export(head, make_examples(head, 8)[0])

@@ -17,11 +17,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from lastlayer.sklearn import LastLayerClassifier, LastLayerRegressor
 from tests.helpers.estimators import QUICK, QUICKEST
 
-ESTIMATORS = [
-    LastLayerRegressor(**QUICKEST),
-    LastLayerClassifier(**QUICKEST),
-    LastLayerClassifier("generative", **QUICKEST),
-]
+ESTIMATORS = [LastLayerRegressor(**QUICKEST), LastLayerClassifier(**QUICKEST)]
 
 
 @pytest.mark.slow
