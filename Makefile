@@ -3,7 +3,7 @@
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help test quick demo format lint bench clean
+.PHONY: help test quick demo format lint docs bench clean
 
 # The interpreter that makes .venv: `make test BASE_PYTHON=python3.12` takes another one.
 BASE_PYTHON ?= python3
@@ -43,6 +43,9 @@ lint: $(VENV)/installed ## check format, lint and types
 	$(PYTHON) -m ruff format --check .
 	$(PYTHON) -m ruff check .
 	$(PYTHON) -m mypy
+
+docs: $(VENV)/installed ## build the site of documentation, strictly, into build/site
+	NO_MKDOCS_2_WARNING=1 $(PYTHON) -m mkdocs build --strict --quiet
 
 bench: $(VENV)/installed-peers ## measure speed and memory, and estimators for tables, beside peers
 	$(PYTHON) benchmarks/heads.py

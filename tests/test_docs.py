@@ -17,7 +17,11 @@ PAGES = sorted(
 )
 BLOCK = re.compile(r"^```(python|sh)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 # Their code trains for a second or longer.
-SLOW = {"README.md", "docs/frameworks.md", "docs/tables.md", "docs/using.md"}
+SLOW = {
+    "README.md",
+    *(f"docs/{name}.md" for name in ("calibrating", "deciding", "detecting", "frameworks")),
+    *(f"docs/{name}.md" for name in ("network", "noise", "tables", "training")),
+}
 
 
 def blocks(page: str) -> list[tuple[str, str]]:
