@@ -20,9 +20,11 @@ ROOT = Path(__file__).parents[2]
 
 
 def build(folder: Path) -> None:
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", folder]
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir"]
     environment = os.environ | {"NO_MKDOCS_2_WARNING": "1", "PYTHONPATH": str(ROOT / "src")}
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+    done = subprocess.run(
+        [*command, str(folder)], cwd=ROOT, env=environment, capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stderr
 
 
