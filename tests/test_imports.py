@@ -25,7 +25,7 @@ LAYERS = [
     ("calibration", "posttraining"),  # conformal prediction is a calibration
     ("ood", "training"),  # OOD thresholds are conformal quantiles; crossfit calibrates
     ("metrics",),
-    ("bandits", "plots"),
+    ("acquisition", "bandits", "plots"),
     ("tabular",),
     (
         "__main__",

@@ -5,7 +5,7 @@ import importlib.util
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from . import bandits, calibration, conformal, functional, ood
+    from . import acquisition, bandits, calibration, conformal, functional, ood
     from . import metrics as metrics  # not in __all__: they need an extra
     from . import plots as plots
     from .covariances import Covariance, Dense, Diagonal, Kronecker, LowRank, Shared
@@ -101,6 +101,7 @@ __all__ = [
     "VariationalConv2d",
     "VariationalConv3d",
     "VariationalLinear",
+    "acquisition",
     "bandits",
     "calibration",
     "conformal",

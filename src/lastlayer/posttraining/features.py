@@ -81,6 +81,7 @@ def cache_features(
     batch_size: int = 1024,
     path: Path | str | None = None,
     max_memory_bytes: int = 2**30,
+    targets: bool = True,
     progress: bool | None = None,
 ) -> Features:
     """Run a backbone once over all the data, in evaluation mode, and keep its features.
@@ -95,6 +96,8 @@ def cache_features(
         batch_size: of tensors and Datasets; a DataLoader has its own.
         path: of a file to keep, in safetensors format; it appears when it is complete.
         max_memory_bytes: of features in main memory.
+        targets: whether the data must hold targets; if not, inputs alone will do, and targets that
+            are there are left out.
         progress: whether to show a progress bar; None for where there is a terminal.
 
     Returns:
@@ -105,20 +108,23 @@ def cache_features(
     with _Store(path, max_memory_bytes) as store:
         for features, batch in stream:
             if batch.size:
-                store.append(_rows(features, batch))
+                store.append(_rows(features, batch if targets else Batch(batch.inputs), targets))
         return store.finish()
 
 
-def _rows(features: Any, batch: Batch) -> Features:
+def _rows(features: Any, batch: Batch, targets: bool) -> Features:
     """One row per example in main memory, whatever the leading dimensions."""
     if not isinstance(features, Tensor) or features.ndim < 2 or not features.is_floating_point():
         got = tuple(features.shape) if isinstance(features, Tensor) else type(features).__name__
         raise TypeError(f"the backbone must return features (*batch, N), got {got}")
-    if batch.target is None:
-        raise ValueError("data must hold targets: pass (inputs, target) or batches of them")
     leading = features.shape[:-1]
+    target = batch.target
+    if target is None:
+        if targets:
+            raise ValueError("data must hold targets: pass (inputs, target) or batches of them")
+        target = features.new_empty(*leading, 0)
     parts = [features]
-    for name, value in (("target", batch.target), ("weight", batch.weight)):
+    for name, value in (("target", target), ("weight", batch.weight)):
         if value is None:
             continue
         if value.shape[: len(leading)] != leading:

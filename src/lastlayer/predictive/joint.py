@@ -111,6 +111,17 @@ class JointPredictive(Predictive):
         _, factor, scale = self._independent(torch.zeros_like(self.mean))
         return low_rank_information(factor, scale).sum(-1)
 
+    def white_factor(self) -> Tensor:
+        """B_k with I + B_kB_kᵀ the covariance of q targets of unit noise, (*batch, K, q, M).
+
+        Of outputs that are independent, if need be after a rotation: `mutual_information` is
+        the sum of ½ log|I + B_kB_kᵀ|.
+        """
+        raise self._lacks(
+            "independent outputs",
+            "those of noise='diagonal' or of row_covariance='noise' have: use one of these",
+        )
+
     def distribution(self) -> Distribution:
         """The multivariate normal distribution of all targets, flattened point after point."""
         return MultivariateNormal(self.mean.flatten(-2), self.full_covariance)

@@ -93,6 +93,10 @@ class JointMatrixNormalPredictive(_CorrelatedOutputs):
         noise = scale.unsqueeze(-1) * self.noise_factor
         return JointMatrixNormalPredictive(self._affine_mean(location, scale), self.factor, noise)
 
+    def white_factor(self) -> Tensor:
+        """A, the same for every output, (*batch, K, q, M)."""
+        return self.factor
+
     @property
     def _mixing(self) -> Tensor:
         return self.noise_factor

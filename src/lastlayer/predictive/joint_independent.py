@@ -43,6 +43,10 @@ class _IndependentOutputs(JointPredictive):
     def _independent(self, error: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         return error.mT, self.factor, self.noise_scale
 
+    def white_factor(self) -> Tensor:
+        """A_k/σ_k, (*batch, K, q, M)."""
+        return self.factor / self.noise_scale[..., None, None]
+
     def _mix_weights(self, vectors: Tensor) -> Tensor:
         return vectors
 
