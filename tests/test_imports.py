@@ -14,7 +14,7 @@ PACKAGE = Path(__file__).parent.parent / "src" / "lastlayer"
 
 # Modules of one line do not import each other. A new module must be given a place.
 LAYERS = [
-    ("_checks", "_sharding", "doctor"),
+    ("_checks", "_processes", "_sharding", "doctor"),
     ("functional",),
     ("covariances", "predictive", "priors", "variational"),
     ("noise",),
@@ -34,6 +34,7 @@ LAYERS = [
         "onnx",
         "report",
         "sklearn",
+        "streams",
         "transformers",
     ),  # public doors
 ]

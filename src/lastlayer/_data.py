@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
-from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler
+from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler, Subset
 
 # Tensors with examples along their first dimension, (inputs, target) or (inputs, target, weight);
 # a map-style dataset of such examples; or an iterable of batches of them, as a DataLoader is.
@@ -100,6 +100,23 @@ def _length(source: Any) -> int | None:
         return len(source)
     except (TypeError, NotImplementedError):
         return None
+
+
+def part_of(data: Data, rank: int, size: int) -> Data:
+    """Every size-th example of tensors or a Dataset, from the rank-th on; others as they are.
+
+    What has batches of its own, as a DataLoader has, is taken for a part already.
+    """
+    check_data(data)
+    if size == 1 or has_own_batches(data):
+        return data
+    count = num_examples(data)
+    if count < size:
+        raise ValueError(f"{size} processes cannot share {count} examples; start fewer")
+    if isinstance(data, tuple):
+        return pytree.tree_map_only(Tensor, lambda tensor: tensor[rank::size], data)
+    whole: Any = data
+    return Subset(whole, range(rank, count, size))
 
 
 def num_batches(data: Data) -> int | None:

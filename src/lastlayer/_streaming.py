@@ -68,7 +68,7 @@ def predictions(
     data = (data,) if isinstance(data, Tensor) else data
     hidden = None if progress is None else not progress
     with tqdm(total=_size(data), desc=what, unit=" examples", leave=False, disable=hidden) as bar:
-        for batch in batches(data, batch_size, device=_device(model)):
+        for batch in batches(data, batch_size, device=device_of(model)):
             with frozen(model):
                 output = model(batch.inputs)
             yield output, batch
@@ -82,7 +82,8 @@ def _size(data: Data) -> int | None:
         return None
 
 
-def _device(model: object) -> torch.device | None:
+def device_of(model: object) -> torch.device | None:
+    """The device of a module's parameters or buffers, if it has some."""
     if not isinstance(model, nn.Module):
         return None
     tensor = next(chain(model.parameters(), model.buffers()), None)

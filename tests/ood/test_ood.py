@@ -434,6 +434,12 @@ def test_far_inputs_rank_above_near_ones_in_a_trained_network(generator):
 # ------------------------------------------------------------------------------- distributed
 
 
+def fit_together(features, labels, **options):
+    return ood.FeatureDensity.from_model(
+        torch.nn.Identity(), (features, labels), num_classes=4, progress=False, **options
+    )
+
+
 def reduce_parts(rank: int, folder: str) -> None:
     torch.set_num_threads(1)
     torch.set_default_dtype(torch.float64)
@@ -452,6 +458,11 @@ def reduce_parts(rank: int, folder: str) -> None:
         part.update(features[mine] + 1e3, labels[mine])
         part.all_reduce()
         results[covariance] = part.state_dict()
+    results["from_model"] = fit_together(features, labels, distributed=True).state_dict()
+    neighbors = ood.NearestNeighbors(features.shape[-1])
+    neighbors.update(features[mine])
+    neighbors.all_reduce()
+    results["neighbors"] = neighbors.state_dict()
     torch.save(results, f"{folder}/{rank}")
     dist.destroy_process_group()
 
@@ -473,3 +484,10 @@ def test_processes_that_share_the_data_end_with_the_density_of_all(tmp_path: Pat
         for rank in range(2):
             found = torch.load(tmp_path / str(rank), weights_only=True)[covariance]
             assert_close(found, whole.state_dict(), rtol=1e-9, atol=1e-9)
+    neighbors = ood.NearestNeighbors(features.shape[-1])
+    neighbors.update(features)
+    for rank in range(2):
+        results = torch.load(tmp_path / str(rank), weights_only=True)
+        expected = fit_together(features, labels).state_dict()
+        assert_close(results["from_model"], expected, rtol=1e-9, atol=1e-9)
+        assert_close(results["neighbors"], neighbors.state_dict())

@@ -296,3 +296,16 @@ def test_a_trained_classifier_is_posttrained_on_its_data_set_as_it_is() -> None:
         assert_close(network.backbone(inputs), features)
         assert network(inputs).probs().shape == (6, 2)
     assert network.head.num_data == 40
+
+
+@pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")
+def test_a_classifier_with_adapters_is_posttrained_too() -> None:
+    peft = pytest.importorskip("peft", reason="install lastlayer[test]")
+    model = BertForSequenceClassification(bert_config()).eval()
+    config = peft.LoraConfig(target_modules=["query"], r=2, modules_to_save=["classifier"])
+    adapted = peft.get_peft_model(model, config).eval()
+    network = posttrain(adapted, rows(40), progress=False)
+    inputs = texts()
+    with torch.no_grad():
+        features = adapted.get_base_model().bert(**inputs).pooler_output
+        assert_close(network.backbone(inputs), features)

@@ -41,6 +41,7 @@ class Head(GaussianWeights, ABC):
 
     assumption: str | None = None
     takes_validation: ClassVar[bool] = False  # whether `fit_features` chooses by validation data
+    fits_parts: ClassVar[bool] = False  # whether `fit_features` merges what processes have seen
     has_prior: ClassVar[bool] = True  # so that its parameters need no weight decay
     min_outputs: ClassVar[int] = 1  # when it replaces a layer: one logit may be two classes
     _recorder: ClassVar[Recorder | None] = None  # of the parts of the loss, if they are asked for

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from .._checks import check_forgetting
+from .._processes import merged
 from .._sharding import load_whole, whole
 from ..functional import at_least_float32
 from ..functional.conjugate import inverse_wishart_mode
@@ -180,10 +181,10 @@ class ConjugateHead(Head):
         rows = CHUNK * len(features) // max(features.numel(), 1) if features.ndim > 1 else 0
         parts = [features, target] if weight is None else [features, target, weight]
         if not 0 < rows < len(features) or len({len(part) for part in parts}) > 1:
-            return self._statistics(features, target, weight, reference)  # at once, or raise
+            return merged(self._statistics(features, target, weight, reference))  # or raise
         chunks = zip(*(part.split(rows) for part in parts), strict=True)
         found = (self._statistics(x, y, w[0] if w else None, reference) for x, y, *w in chunks)
-        return functools.reduce(lambda one, two: one.merge(two), found)
+        return merged(functools.reduce(lambda one, two: one.merge(two), found))
 
     @abstractmethod
     def _statistics(

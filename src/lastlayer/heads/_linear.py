@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from .._processes import summed
 from ..priors import Prior
 
 ROWS = 65536  # of features, at a time
@@ -86,8 +87,11 @@ def prior_in_units(
         parts.append(error[known].square())
     squares = torch.cat(parts)
     noise_scale = 0.0
-    if len(squares):
-        noise_scale = float(squares.median() / MEDIAN_SQUARE if heavy_tails else squares.mean())
+    if heavy_tails and len(squares):
+        noise_scale = float(squares.median() / MEDIAN_SQUARE)
+    elif not heavy_tails:
+        total, count = summed(squares.new_tensor([squares.sum(), len(squares)])).tolist()
+        noise_scale = total / max(count, 1)
     noise_scale = max(noise_scale, 1e-12)
     variance = float(layer.weight.double().square().mean()) / (noise_scale if conjugate else 1)
     return Prior(variance=max(variance, 1e-12), noise_scale=noise_scale)

@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from .._processes import num_rows, summed
 from ..covariances import Covariance
 from ..functional import inverse_wishart_exponent
 from ..functional.bounds import BOUNDS
@@ -159,13 +160,17 @@ def evaluate(head: DiscriminativeClassification, data: Examples, kind: str, fixe
             precision += _grams(features, _reduced(slope, covariance.shared))
         bend = slope * (1 - probs) * quadratic.square()
         slopes += torch.stack([slope.sum(0), (slope * quadratic).sum(0), bend.sum(0)])
-    scale = head.num_data / len(data.target)
+    total, gradient, curvature, precision, slopes = map(
+        summed, (total, gradient, curvature, precision, slopes)
+    )
+    count = num_rows(len(data.target))
+    scale = head.num_data / count
     if outer is not None:
-        curvature = (torch.block_diag(*curvature) - outer).unsqueeze(0)
+        curvature = (torch.block_diag(*curvature) - summed(outer)).unsqueeze(0)
     # the secant of the fixed-point map along S_k: how much Λ* answers to a change of S_k
     confidence = 1 / (1 + 0.5 * slopes[2] / slopes[1].clamp_min(1e-30))
     return Pass(
-        float(total) / len(data.target) + regularizer(head),
+        float(total) / count + regularizer(head),
         scale * gradient,
         scale * curvature,
         precision * (scale / head.prior.kl_weight),

@@ -18,6 +18,7 @@ from .._checks import (
     check_weight,
     check_weights,
 )
+from .._processes import is_sharing, num_rows, summed
 from .._sharding import load_whole, whole
 from ._alternating import alternate
 from ._newton import NUM_PAIRS, Examples, evaluate, newton
@@ -50,7 +51,7 @@ def solve(
     # features, their products with K weights, and a few matrices
     needed = 2 * data.features.nbytes + 64 * data.target.numel() * head.num_outputs
     needed += 32 * head.width**2
-    if not joint and needed <= max_memory_bytes:
+    if not joint and needed <= max_memory_bytes and not is_sharing():  # which sums every pass
         initial = copy.deepcopy(fit.state_dict())
         try:
             alternate(fit, data, max_passes, tolerance, report)
@@ -145,7 +146,7 @@ def _descend(
 
 def _backward(head: DiscriminativeClassification, data: Examples) -> float:
     """The loss, its gradient times T left in the parameters."""
-    total, count = 0.0, len(data.target)
+    total, count = torch.zeros((), dtype=torch.float64), num_rows(len(data.target))
     for features, target, weight in data.chunks(head):
         bounds, kl, log_prior = head.objective(features, target, weight)
         share = len(target) / count
@@ -153,4 +154,7 @@ def _backward(head: DiscriminativeClassification, data: Examples) -> float:
         loss = share * regularizer - bounds.sum() / count
         (loss * head.num_data).backward()
         total += float(loss.detach())
-    return total
+    for parameter in head.parameters():
+        if parameter.grad is not None:
+            parameter.grad = summed(parameter.grad)
+    return float(summed(total))

@@ -44,6 +44,7 @@ class DiscriminativeClassification(Head):
     """
 
     min_outputs = 2
+    fits_parts = True
 
     def __init__(
         self,

@@ -48,6 +48,8 @@ class Regression(ConjugateRegression):
         dtype: of the parameters.
     """
 
+    fits_parts = True
+
     def __init__(
         self,
         num_features: int,

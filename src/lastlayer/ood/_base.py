@@ -18,8 +18,9 @@ from .._checks import (
     check_range,
     check_weight,
 )
-from .._data import Data
-from .._streaming import predictions
+from .._data import Data, part_of
+from .._processes import Processes
+from .._streaming import device_of, predictions
 
 Self = TypeVar("Self", bound="FeatureScore")
 
@@ -67,6 +68,10 @@ class FeatureScore(nn.Module, ABC):
             target: class indices, (*batch,); none is needed for one class.
             weight: (*batch,); examples of weight zero are ignored, whatever their label.
         """
+
+    def all_reduce(self, group: Any = None) -> None:
+        """Add what all processes of a `torch.distributed` group have seen, in place."""
+        raise TypeError(f"{type(self).__name__} cannot be fitted by several processes")
 
     @abstractmethod
     def forward(self, features: Tensor) -> Tensor:
@@ -138,6 +143,7 @@ def fit_first(
     model: Callable[[Any], Any],
     data: Data,
     batch_size: int,
+    distributed: bool,
     progress: bool | None,
 ) -> Self:
     """Make a score for the first features that a model returns, and fit it to all of them.
@@ -147,16 +153,22 @@ def fit_first(
         model: from inputs to features.
         data: inputs, labels if the score needs them, weights if any.
         batch_size: of tensors and Datasets.
+        distributed: whether all processes fit it together, each to its part of the data.
         progress: whether to show a progress bar; None for where there is a terminal.
     """
+    processes = Processes.of(distributed, device_of(model))
+    data = part_of((data,) if isinstance(data, Tensor) else data, processes.rank, processes.size)
     score = None
     for features, batch in predictions(model, data, batch_size=batch_size, progress=progress):
         check_tensor(features)
-        score = make(features) if score is None else score
+        if score is None:  # the same on all processes, for the first one's features
+            score = make(processes.objects(features)[0].to(features.device))
         target = None if score.num_classes == 1 else batch.target
         score.update(features, target, batch.weight)
     if score is None:
         raise ValueError("there is no example to fit to: data is empty")
+    if processes.size > 1:
+        score.all_reduce()
     return score
 
 

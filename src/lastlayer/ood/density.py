@@ -113,6 +113,7 @@ class FeatureDensity(ClassStatistics):
         unit_length: bool = True,
         power: float | None = None,
         batch_size: int = 1024,
+        distributed: bool = False,
         progress: bool | None = None,
     ) -> FeatureDensity:
         """Fit to the features of a model in one pass over its training data.
@@ -128,6 +129,9 @@ class FeatureDensity(ClassStatistics):
             unit_length: whether features are scaled to length one.
             power: of features; None is ½ if no feature of the first batch is negative, else 1.
             batch_size: of tensors and Datasets.
+            distributed: whether all processes of `torch.distributed` fit it together: each reads
+                its part, every so many rows of tensors and Datasets or what its own DataLoader
+                yields, and all end with the density of all the data.
             progress: whether to show a progress bar; None for where there is a terminal.
 
         Returns:
@@ -153,7 +157,7 @@ class FeatureDensity(ClassStatistics):
                 device=features.device,
             )
 
-        return fit_first(make, model, data, batch_size, progress)
+        return fit_first(make, model, data, batch_size, distributed, progress)
 
     def forward(self, features: Tensor) -> Tensor:
         """The score of features (*batch, N), normalised as set, (*batch,)."""

@@ -77,6 +77,15 @@ class NearestNeighbors(FeatureScore):
         self._parts.append(other.references.to(self.references))
         self._squares = None
 
+    @torch.no_grad()
+    def all_reduce(self, group: Any = None) -> None:
+        """Add the references of all processes of a `torch.distributed` group, in place."""
+        self._join()
+        parts: list[Any] = [None] * torch.distributed.get_world_size(group)
+        torch.distributed.all_gather_object(parts, self.references.cpu(), group)
+        self.references = torch.cat(parts).to(self.references.device)
+        self._forget()
+
     def _join(self) -> None:
         if self._parts:
             self.references = torch.cat([self.references, *self._parts])

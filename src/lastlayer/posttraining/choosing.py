@@ -13,8 +13,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from .._checks import check_range
+from .._processes import Processes
 from ..heads import DiscriminativeClassification, Head
 from .features import Features
+from .sharing import chosen_rows
 
 STEP = 10**0.5  # between variances that are tried
 MAX_STEPS = 8  # from the initial variance, up or down
@@ -54,14 +56,18 @@ class Trial(NamedTuple):
         return self._replace(head=_fitted(self.head, self.train, variance))
 
 
-def by_validation(head: Head, cached: Features, validation: Features) -> Choice:
+def by_validation(
+    head: Head, cached: Features, validation: Features, processes: Processes
+) -> Choice:
     """The variance, about that of a head's prior, with the lowest NLL of validation data."""
-    trial = Trial(_cheap(head), _some(cached, head), _labelled(validation, head))
+    trial = Trial(_cheap(head), _some(cached, head, processes), _labelled(validation, head))
     trial = trial.again(head.prior.fixed_variance)
     return Choice(_search([trial]), "chosen by the validation data")
 
 
-def by_training_data(head: DiscriminativeClassification, cached: Features) -> Choice:
+def by_training_data(
+    head: DiscriminativeClassification, cached: Features, processes: Processes
+) -> Choice:
     """The variance without other data, for a head at the weights of the trained layer.
 
     A layer is fitted without a fifth of the data, or several are where a fifth is small. If they
@@ -71,7 +77,7 @@ def by_training_data(head: DiscriminativeClassification, cached: Features) -> Ch
     stays, which is cautious. Where the network did not fit its labels closely, its training NLL
     says how good it is, and the prior is as wide as it must be to keep that.
     """
-    cached = _some(cached, head)
+    cached = _some(cached, head, processes)
     own, total = head.prior.fixed_variance, len(cached.features)
     trained = _softmax_nll(head, cached)
     assumed = f"{total} examples are too few to hold some out"
@@ -219,11 +225,12 @@ def _entropy(data: Features, num_classes: int) -> float:
     return float(torch.special.entr(shares).sum())
 
 
-def _some(data: Features, head: Head) -> Features:
-    """As many examples as priors are compared on, in random order."""
+def _some(data: Features, head: Head, processes: Processes) -> Features:
+    """As many examples of all processes as priors are compared on, in random order."""
     generator = torch.Generator().manual_seed(0)
-    order = torch.randperm(len(data.features), generator=generator)[:MAX_EXAMPLES]
-    return _labelled(_rows(data, order), head)
+    total = sum(processes.each(len(data.features)))
+    order = torch.randperm(total, generator=generator)[:MAX_EXAMPLES]
+    return _labelled(chosen_rows(data, order, processes), head)
 
 
 def _labelled(data: Features, head: Head) -> Features:

@@ -105,7 +105,7 @@ def cache_features(
     """
     check_count("batch_size", batch_size)
     stream = predictions(backbone, data, batch_size=batch_size, progress=progress, what="features")
-    with _Store(path, max_memory_bytes) as store:
+    with Store(path, max_memory_bytes) as store:
         for features, batch in stream:
             if batch.size:
                 store.append(_rows(features, batch if targets else Batch(batch.inputs), targets))
@@ -137,7 +137,7 @@ def _rows(features: Any, batch: Batch, targets: bool) -> Features:
     return Features(rows[0], rows[1], rows[2] if len(rows) == 3 else None)
 
 
-class _Store:
+class Store:
     """Collects rows: a list while they fit, then a file that is no cache before it is complete."""
 
     def __init__(self, path: Path | str | None, max_memory_bytes: int) -> None:
@@ -153,7 +153,7 @@ class _Store:
         self.file: BinaryIO | None = None
         self.partial: Path | None = None
 
-    def __enter__(self) -> _Store:
+    def __enter__(self) -> Store:
         if self.path is not None:
             self.partial = self.path.with_name(self.path.name + ".partial")
             self._open(open(self.partial, "wb"))

@@ -16,7 +16,8 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from .._checks import check_choice
-from .._data import Data, batches
+from .._data import Data, batches, part_of
+from .._processes import Processes, num_rows
 from ..heads import (
     DiscriminativeClassification,
     GenerativeClassification,
@@ -29,6 +30,7 @@ from ..network import Network
 from .choosing import Choice, by_training_data, by_validation
 from .features import Exit, FeatureExtractor, Features, cache_features
 from .last_layer import find_last_layer
+from .sharing import gathered
 from .solvers import fit_features
 
 HEADS: dict[str, type[Head]] = {
@@ -65,6 +67,7 @@ def posttrain(
     max_memory_bytes: int = 2**30,
     max_passes: int = 50,
     tolerance: float = 1e-4,
+    distributed: bool = False,
     progress: bool | None = None,
     **options: Any,
 ) -> Network:
@@ -108,6 +111,11 @@ def posttrain(
             discriminative solver computes from them.
         max_passes: over the features, of the discriminative solver.
         tolerance: of that solver, in nats per example.
+        distributed: whether all processes of `torch.distributed`, started by torchrun for example,
+            post-train together. Each runs the backbone on its part of the data: every so many rows
+            of tensors and Datasets, or what its own DataLoader or iterable yields. Regression and
+            discriminative heads merge statistics of the parts; others gather the features. All
+            processes end with the head of one process that has all the data.
         progress: whether to show progress bars; None for where there is a terminal.
         options: of the head, if it is given by name or callable.
 
@@ -124,7 +132,8 @@ def posttrain(
     if device is not None:
         model.to(device)
     device = next((parameter.device for parameter in model.parameters()), None)
-    few, data = _peek(data, batch_size, device)
+    processes = Processes.of(distributed, device)
+    few, data = _peek(part_of(data, processes.rank, processes.size), batch_size, device)
     site = find_last_layer(model, few, layer)
     stand_in = nn.Identity() if site.returned else Exit()
     stand_in.training = site.module.training
@@ -141,35 +150,44 @@ def posttrain(
             max_memory_bytes=max_memory_bytes,
             progress=progress,
         )
-        made = _make(head, site.module, cached, options)
+        unseen = None
+        if validation is not None:
+            part = part_of(validation, processes.rank, processes.size)
+            unseen = cache_features(backbone, part, batch_size=batch_size, progress=progress)
+            unseen = gathered(unseen, processes)
+        if not _fits_parts(head):
+            cached = gathered(cached, processes, max_memory_bytes)
+            processes = Processes.of(False, device)
+        with processes.sharing():
+            made = _make(head, site.module, cached, options)
         begun = time.perf_counter()
         choice: Choice | None = None
         extra: dict[str, Any] = {}
-        if validation is not None:
+        if unseen is not None:
             if made.learns_prior:
                 raise ValueError(
                     "validation chooses the variance of the prior, which the ELBO shall choose "
                     "too; leave out one of them"
                 )
-            unseen = cache_features(backbone, validation, batch_size=batch_size, progress=progress)
             if made.takes_validation:
                 extra["validation"] = unseen
             else:
-                choice = by_validation(made, cached, unseen)
+                choice = by_validation(made, cached, unseen, processes)
         elif head == "discriminative" and "prior" not in options:
             assert isinstance(made, DiscriminativeClassification)
-            choice = by_training_data(made, cached)
+            choice = by_training_data(made, cached, processes)
         if choice is not None:
             made.prior = replace(made.prior, variance=choice.variance)
-        losses = fit_features(
-            made,
-            *cached,
-            max_passes=max_passes,
-            tolerance=tolerance,
-            max_memory_bytes=max_memory_bytes,
-            progress=progress,
-            **extra,
-        )
+        with processes.sharing():
+            losses = fit_features(
+                made,
+                *cached,
+                max_passes=max_passes,
+                tolerance=tolerance,
+                max_memory_bytes=max_memory_bytes,
+                progress=progress,
+                **extra,
+            )
     except BaseException:
         _exchange(model, stand_in, site.module)  # whole again, if it is not a copy
         raise
@@ -211,6 +229,12 @@ def _exchange(model: nn.Module, old: nn.Module, new: nn.Module) -> None:
             setattr(model.get_submodule(parent), child, new)
 
 
+def _fits_parts(head: str | Head | Callable[..., Head]) -> bool:
+    """Whether processes need not gather the features; of a callable nothing is known."""
+    kind: Any = HEADS[head] if isinstance(head, str) else head
+    return getattr(kind, "fits_parts", False)
+
+
 def _make(
     head: str | Head | Callable[..., Head],
     layer: nn.Linear,
@@ -218,7 +242,7 @@ def _make(
     options: dict[str, Any],
 ) -> Head:
     """The head, at the trained weights."""
-    num_data = len(cached.features)
+    num_data = num_rows(len(cached.features))
     if isinstance(head, str):
         made = HEADS[head].from_linear(layer, cached, num_data=num_data, **options)
     else:

@@ -40,7 +40,7 @@ def posttrain(
     """`lastlayer.posttrain` of a trained classifier or regressor of sequences.
 
     Args:
-        model: such as `AutoModelForSequenceClassification` makes, trained.
+        model: such as `AutoModelForSequenceClassification` makes, trained; adapters are fine.
         dataset: tokenised, with a column `labels` or `label`; other columns are left out.
         head: as for `lastlayer.posttrain`.
         tokenizer: pads batches, if there is no collator.
@@ -54,10 +54,11 @@ def posttrain(
     """
     if data_collator is None:
         data_collator = DataCollatorWithPadding(tokenizer) if tokenizer else default_data_collator
-    takes = set(inspect.signature(model.forward).parameters)
+    inner: Any = getattr(model, "get_base_model", lambda: model)()  # within adapters of peft
+    takes = {*inspect.signature(inner.forward).parameters, "labels", "label"}
 
     def collate(rows: list[Any]) -> tuple[dict[str, Any], Any]:
-        known = [{k: v for k, v in row.items() if k in takes | {"label"}} for row in rows]
+        known = [{k: v for k, v in row.items() if k in takes} for row in rows]
         batch = dict(data_collator(known))
         target = batch.pop("labels") if "labels" in batch else batch.pop("label")
         return batch, target
