@@ -21,6 +21,16 @@ BOUNDS = {
         "AUROC of the entropy": (0.9, 1.0),
         "AUROC of the feature density": (0.85, 1.0),
     },
+    "pretrained": {
+        "accuracy": (0.88, 1.0),
+        "accuracy, post-trained": (0.88, 1.0),
+        "NLL": (0.35, 0.6),
+        "NLL, post-trained": (0.2, 0.34),  # below that of the softmax
+    },
+    "deciding": {
+        "regret by chance": (0.22, 0.24),
+        "regret, Thompson": (0.0, 0.06),
+    },
     "table": {
         "R²": (0.35, 0.6),
         "coverage of 90 % intervals": (0.85, 0.97),
