@@ -54,7 +54,10 @@ def environment() -> Row:
         "system": platform.platform(),
         "python": platform.python_version(),
         "torch": torch.__version__,
-        **{name: _version(name) for name in ("vbll", "scikit-learn", "ngboost")},
+        **{
+            name: _version(name)
+            for name in ("vbll", "scikit-learn", "ngboost", "transformers", "ray")
+        },
         "lastlayer": ll.__version__,
     }
 

@@ -157,10 +157,21 @@ def test_two_processes_train_as_one(tmp_path: Path) -> None:
         assert_close(torch.load(tmp_path / str(rank), weights_only=True), expected)
 
 
+class Curve(lightning.LightningDataModule):
+    def train_dataloader(self) -> DataLoader[Any]:
+        return loader(curve())
+
+    def val_dataloader(self) -> DataLoader[Any]:
+        return loader(curve(1))
+
+
 @pytest.mark.filterwarnings("ignore::jsonargparse._deprecated.JsonargparseDeprecationWarning")
-def test_the_command_line_of_lightning_makes_the_module(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_line_of_lightning_makes_and_trains_the_module(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("sys.argv", ["program"])
     arguments = [
+        "fit",
         "--model.backbone=torch.nn.Linear",
         "--model.backbone.in_features=2",
         "--model.backbone.out_features=6",
@@ -171,11 +182,16 @@ def test_the_command_line_of_lightning_makes_the_module(monkeypatch: pytest.Monk
         "--model.learning_rate=0.01",
         "--trainer.logger=false",
         "--trainer.enable_checkpointing=false",
+        "--trainer.enable_progress_bar=false",
+        "--trainer.accelerator=cpu",
+        "--trainer.max_epochs=1",
     ]
     options: dict[str, Any] = {"save_config_callback": None, "seed_everything_default": 0}
-    made = LightningCLI(NetworkModule, args=arguments, run=False, **options)
+    made = LightningCLI(NetworkModule, Curve, args=arguments, **options)
     assert isinstance(made.model.network.head, ll.Regression)
     assert made.model.options.learning_rate == 0.01
+    assert made.model.network.head.num_data == len(curve()[1])  # of the datamodule
+    assert made.trainer.callback_metrics["val_nll"].isfinite()
 
 
 class Stream(IterableDataset[Any]):

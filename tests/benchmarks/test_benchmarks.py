@@ -18,6 +18,7 @@ from benchmarks import (
     priors,
     seeds,
     softmax,
+    streaming,
     tables,
     tracing,
 )
@@ -182,6 +183,15 @@ def test_softmax_benchmark_ranks_the_quadrature_first(
     others = [error for name, error in errors.items() if not name.endswith("nodes")]
     assert errors["lastlayer"] == min(others)
     assert "lastlayer" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_streaming_benchmark_measures_memory(tmp_path: Path) -> None:
+    record = tmp_path / "streaming.json"
+    streaming.main(["--rows", "500,2000", "--work", "FeatureDensity", "--json", str(record)])
+    rows = json.loads(record.read_text())["sections"]["streaming"]
+    assert [row["rows"] for row in rows] == [500, 2000]
+    assert all(row["data_MB"] > 0 and row["peak_MB"] >= 0 for row in rows)
 
 
 @pytest.mark.parametrize("page", tables.TABLES)

@@ -166,6 +166,15 @@ def test_saved_models_are_read_again(
 # ------------------------------------------------------------------------------------ rewards
 
 
+def test_a_saved_reward_is_read_again(tmp_path: Path) -> None:
+    model = LastLayerForPairwiseReward.from_backbone(bert(), num_data=9).eval()
+    model.save_pretrained(tmp_path)
+    again = LastLayerForPairwiseReward.from_pretrained(tmp_path).eval()
+    inputs = texts()
+    assert_close(again.reward(caution=1, **inputs), model.reward(caution=1, **inputs))
+    assert again.head.num_data == 9
+
+
 def test_rewards_and_comparisons_agree_with_sampled_weights() -> None:
     options: dict[str, Any] = {"head_options": {"noise": "none", "covariance": "dense"}}
     model = LastLayerForPairwiseReward.from_backbone(bert(), **options).eval().double()

@@ -24,6 +24,13 @@ class Head(str, Enum):
     generative = "generative"
 
 
+class Executor(str, Enum):
+    """Who predicts."""
+
+    local = "local"
+    ray = "ray"
+
+
 ModelFolder = Annotated[Path, typer.Argument(help="Folder that `lastlayer fit` wrote.")]
 Delimiter = Annotated[
     str | None,

@@ -18,6 +18,7 @@ from ..._disk import replacing
 from . import LEVEL, print_doctor
 from .arguments import (
     Delimiter,
+    Executor,
     Head,
     ModelFolder,
     Task,
@@ -147,6 +148,9 @@ def predict(
     with_inputs: Annotated[
         bool, typer.Option("--with-inputs", help="Write the columns of the table too.")
     ] = False,
+    executor: Annotated[
+        Executor, typer.Option(help="This process, or the workers of a Ray cluster.")
+    ] = Executor.local,
     delimiter: Delimiter = None,
 ) -> None:
     """Predict each row of a table of any size.
@@ -156,6 +160,7 @@ def predict(
     """
     from ..files.tables import TableFile
     from ..files.writing import Writer, side_by_side
+    from .cluster import predicted
     from .display import warning_lines
     from .saved import SavedModel
 
@@ -165,8 +170,8 @@ def predict(
     rows = unusual = 0
     with replacing(to) as partial, tqdm(unit=" rows", unit_scale=True, disable=None) as bar:
         writer = Writer(partial, to)
-        for part in saved.parts(file):
-            predictions = saved.predictions(part, level)
+        parts = predicted(saved, saved.parts(file), lambda part: part, level, executor)
+        for part, predictions in parts:
             rows += part.num_rows
             unusual += sum(predictions["unusual"].to_pylist())
             writer.write(side_by_side(part, predictions) if with_inputs else predictions)
