@@ -26,7 +26,7 @@ from torch import Tensor, nn
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import lastlayer as ll
-from benchmarks.priors import WIDTH, Problem, imdb, stored, tables
+from benchmarks.problems import WIDTH, Problem, imdb, stored, tables
 from benchmarks.report import Row, environment, print_table, write_json
 from benchmarks.timing import progress
 from lastlayer.heads import _discriminant
