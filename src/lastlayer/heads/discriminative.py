@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Literal
 
 import torch
@@ -10,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .._checks import check_choice, check_count, check_labels, check_weight
+from .._processes import summed
 from ..covariances import CovarianceLike
 from ..functional import at_least_float32, inverse_wishart_exponent
 from ..functional.bounds import BOUNDS
@@ -19,6 +21,8 @@ from ..priors import Prior
 from ._base import Head
 from ._linear import Cached, as_linear
 from ._solver import solve
+
+MIN_BIAS_VARIANCE = 1e-6  # of the prior, where features are all but zero
 
 
 class DiscriminativeClassification(Head):
@@ -100,8 +104,19 @@ class DiscriminativeClassification(Head):
     def from_linear(
         cls, layer: nn.Linear, cached: Cached, *, num_data: float, **options: Any
     ) -> DiscriminativeClassification:
-        """A head to replace a trained linear layer, initialised at its weights and bias."""
+        """A head to replace a trained linear layer, initialised at its weights and bias.
+
+        Without a prior, the bias has a variance no larger than the features give the logits: it
+        should not explain a few labels before they do.
+        """
         options = {"bias": layer.bias is not None, **options}
+        if options.get("prior") is None:
+            prior, features = cls.default_prior(layer.in_features), cached[0]
+            dtype = torch.promote_types(features.dtype, torch.float32)
+            square = torch.linalg.vector_norm(features, dtype=dtype).double().square()
+            of_logits = prior.fixed_variance * float(summed(square)) / num_data
+            bias_variance = min(1.0, max(MIN_BIAS_VARIANCE, of_logits))
+            options["prior"] = replace(prior, bias_variance=bias_variance)
         return super().from_linear(layer, cached, num_data=num_data, **options)
 
     def reset_parameters(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from statistics import fmean
 from typing import NamedTuple
@@ -61,8 +61,29 @@ def by_validation(
 ) -> Choice:
     """The variance, about that of a head's prior, with the lowest NLL of validation data."""
     trial = Trial(_cheap(head), _some(cached, head, processes), _labelled(validation, head))
-    trial = trial.again(head.prior.fixed_variance)
-    return Choice(_search([trial]), "chosen by the validation data")
+    return Choice(_best([trial]), "chosen by the validation data")
+
+
+def by_folds(
+    heads: Sequence[Head], folds: Sequence[tuple[Features, Features]], processes: Processes
+) -> Choice:
+    """The variance with the lowest NLL of out-of-fold predictions.
+
+    Args:
+        heads: one for each fold.
+        folds: training and held-out features of each.
+        processes: among which the data are not divided.
+    """
+    trials = [
+        Trial(_cheap(head), _some(train, head, processes), _labelled(held_out, head))
+        for head, (train, held_out) in zip(heads, folds, strict=True)
+    ]
+    return Choice(_best(trials), "chosen by out-of-fold predictions")
+
+
+def _best(trials: list[Trial]) -> float:
+    """The best variance, about that of the prior of the trials' heads."""
+    return _search([trial.again(trial.head.prior.fixed_variance) for trial in trials])
 
 
 def by_training_data(

@@ -71,6 +71,19 @@ class CrossFit:
         models = [model for model, _ in self.folds] if models is None else models
         return held_out_predictions(models, [fold for _, fold in self.folds])
 
+    def solve(self, data: Tensors) -> CrossFit:
+        """The same features, with the last layer of each model solved on them.
+
+        The variance of the prior is the one with the lowest NLL of out-of-fold predictions, from
+        which the calibration comes, too. `model.head.prior` of the result has it.
+
+        Args:
+            data: all the data, as they were given to `crossfit`.
+        """
+        from .solving import solve  # which needs this class
+
+        return solve(self, data)
+
 
 @torch.no_grad()
 def held_out_predictions(models: Sequence[nn.Module], folds: Sequence[Fold]) -> tuple[Any, Tensors]:
