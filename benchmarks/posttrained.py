@@ -47,6 +47,10 @@ VALIDATED, SCALED, LAPLACE = "posttrain, validation data", "{}, temperature", "L
 STRUCTURES = ("full", "kron", "diag")
 
 
+def batch_size(num_train: int) -> int:
+    return 32 if num_train <= 5000 else 256
+
+
 def trained(problem: Problem, train: Data, seed: int, epochs: int) -> nn.Sequential:
     """The network, on pretrained features a layer alone."""
     torch.manual_seed(seed)
@@ -57,9 +61,8 @@ def trained(problem: Problem, train: Data, seed: int, epochs: int) -> nn.Sequent
         layers = [nn.Linear(inputs.shape[1], WIDTH), nn.ReLU(), nn.Linear(WIDTH, num_classes)]
     network = nn.Sequential(*layers)
     optimizer = torch.optim.AdamW(network.parameters(), lr=1e-3, weight_decay=0.01)
-    size = 32 if len(labels) <= 5000 else 256
     for _ in range(epochs):
-        for rows in torch.randperm(len(labels)).split(size):
+        for rows in torch.randperm(len(labels)).split(batch_size(len(labels))):
             optimizer.zero_grad()
             F.cross_entropy(network(inputs[rows]), labels[rows]).backward()
             optimizer.step()

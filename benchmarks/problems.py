@@ -39,14 +39,20 @@ class Problem(NamedTuple):
         return (self.features[train], self.target[train]), (self.features[rest], self.target[rest])
 
 
-def reviews(folder: Path, target: str) -> tuple[Tensor, Tensor]:
-    """Sentence embeddings of film reviews of the training set, and "labels" or "rating" of each."""
+def reviews(folder: Path, target: str, *, train: bool = True) -> tuple[Tensor, Tensor]:
+    """Sentence embeddings of film reviews, and "labels" or "rating" of each.
+
+    Args:
+        folder: of all data.
+        target: what is to be told.
+        train: whether reviews of the training set, not of the test set.
+    """
     import numpy as np
 
     with np.load(folder / "imdb" / "minilm_embeddings.npz") as stored:
-        train = stored["is_train"].astype(bool)
-        features = torch.from_numpy(stored["embeddings"][train]).float()
-        return features, _numbered(stored[target][train])
+        chosen = stored["is_train"].astype(bool) == train
+        features = torch.from_numpy(stored["embeddings"][chosen]).float()
+        return features, _numbered(stored[target][chosen])
 
 
 def _numbered(labels: Any) -> Tensor:

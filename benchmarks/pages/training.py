@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from statistics import fmean
+from typing import Any
 
 from benchmarks.markdown import cell, provenance, record, table
 
@@ -90,13 +91,27 @@ def _by_data(file: str, section: str, column: str) -> str:
     return f"{table(names, body)}\n\n{provenance(measured)}"
 
 
-def posttrained() -> str:
+def posttrained(file: str) -> str:
     """Held-out NLL and calibration error of post-trained networks."""
-    measured = record("posttrained.json")
+    measured = record(file)
+    rows = measured["sections"]["posttrained"]
+    return f"{_means(rows, 'data')}\n\n{provenance(measured)}"
+
+
+def reviews() -> str:
+    """NLL and calibration error on test reviews, by the number of training reviews."""
+    measured = record("reviews.json")
+    rows = measured["sections"]["reviews"]
+    named = [row | {"T": f"{row['T']:,}"} for row in rows]
+    return f"{_means(named, 'T')}\n\n{provenance(measured)}"
+
+
+def _means(rows: list[dict[str, Any]], column: str) -> str:
+    """NLL / ECE, means over seeds, with a row for each method."""
     scores: dict[tuple[str, str], list[tuple[float, float]]] = {}
-    for row in measured["sections"]["posttrained"]:
-        scores.setdefault((row["method"], row["data"]), []).append((row["nll"], row["ece"]))
-    data = list(dict.fromkeys(name for _, name in scores))
+    for row in rows:
+        scores.setdefault((row["method"], row[column]), []).append((row["nll"], row["ece"]))
+    columns = list(dict.fromkeys(name for _, name in scores))
 
     def mean(key: tuple[str, str]) -> str:
         if key not in scores:
@@ -104,8 +119,7 @@ def posttrained() -> str:
         return " / ".join(f"{fmean(values):.3f}" for values in zip(*scores[key], strict=True))
 
     body = [
-        [method, *(mean((method, name)) for name in data)]
+        [method, *(mean((method, name)) for name in columns)]
         for method in dict.fromkeys(method for method, _ in scores)
     ]
-    names = ["NLL / ECE", *(name.replace("_", " ") for name in data)]
-    return f"{table(names, body)}\n\n{provenance(measured)}"
+    return table(["NLL / ECE", *(name.replace("_", " ") for name in columns)], body)

@@ -1,8 +1,10 @@
 """A short run of every benchmark, on real sizes where that is quick, and the generated tables."""
 
 import json
+import math
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -16,6 +18,7 @@ from benchmarks import (
     posttrain,
     posttrained,
     priors,
+    reviews,
     seeds,
     softmax,
     streaming,
@@ -111,9 +114,33 @@ def test_post_trained_networks_are_scored_beside_the_network(
     posttrained.main()
     rows = json.loads(record.read_text())["sections"]["posttrained"]
     methods = [row["method"] for row in rows]
-    assert methods[:5] == ["network", *posttrained.OPTIONS, posttrained.VALIDATED]
+    scaled = posttrained.SCALED.format("network")
+    assert methods[:6] == ["network", scaled, *posttrained.OPTIONS, posttrained.VALIDATED]
     nll = {row["method"]: row["nll"] for row in rows}
     assert nll[posttrained.VALIDATED] < nll["network"]  # two epochs leave much to be learned
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.*link_approx:UserWarning")  # laplace-torch's own
+def test_reviews_are_scored_by_every_method_on_test_reviews(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    generator = np.random.default_rng(0)
+    labels = np.arange(240) % 2
+    embeddings = generator.normal(size=(240, 4)) + 2 * labels[:, None]
+    arrays = {"embeddings": embeddings.astype(np.float16), "labels": labels}
+    (tmp_path / "imdb").mkdir()
+    file = tmp_path / "imdb" / "minilm_embeddings.npz"
+    np.savez(file, is_train=np.arange(240) < 40, **arrays)
+    monkeypatch.setenv("LASTLAYER_DATA", str(tmp_path))
+    record = tmp_path / "reviews.json"
+    arguments = ["--sizes", "20", "--seeds", "1", "--epochs", "20", "--json", str(record)]
+    monkeypatch.setattr("sys.argv", ["reviews.py", *arguments])
+    reviews.main()
+    rows = json.loads(record.read_text())["sections"]["reviews"]
+    nll = {row["method"]: row["nll"] for row in rows}
+    assert {"logistic regression", "`fit`, discriminative", "`vbll`, discriminative"} < set(nll)
+    assert all(value < math.log(2) for value in nll.values()), nll
 
 
 @pytest.mark.slow
