@@ -37,7 +37,6 @@ TABLES: dict[str, Tables] = {
         "seeds": training.seeds,
         "tracing": training.tracing,
         "posttrain": training.passes,
-        "reviews": training.reviews,
         "profile": partial(section, "profile", "profile.json"),
         "compiled": partial(section, "compiled", "compiled.json"),
         "noise": noise.speed,
@@ -66,6 +65,7 @@ TABLES: dict[str, Tables] = {
         "nll": estimators.nll,
         **{metric: partial(estimators.by_metric, metric) for metric in estimators.METRICS},
     },
+    "docs/pretrained.md": {"reviews": training.reviews},
     "docs/decisions/0005-quadrature-for-the-mean-softmax.md": {"softmax": performance.softmax},
     "docs/decisions/0016-prior-of-a-discriminative-head.md": {"priors": training.priors},
     "docs/decisions/0020-prior-after-training.md": {

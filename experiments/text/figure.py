@@ -19,6 +19,7 @@ from .task import METRICS
 COLOURS = {
     "fit": GREEN,
     "posttrain": BLUE,
+    "crossfit": INK,
     "d-vbll": SKY,
     "g-vbll": PURPLE,
     "mlp": ORANGE,
