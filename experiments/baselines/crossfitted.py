@@ -56,9 +56,10 @@ class Crossfitted(DefaultHead):
 
 def notes(found: ll.CrossFit) -> dict[str, Any]:
     """The head, and what the out-of-fold predictions chose."""
+    scaling: Any = found.scaling
     return head_remark(found.model) | {
         "epochs": found.epochs,
         "weight_decay": found.weight_decay,
         "validation_nll": min(one["nll"] for one in found.tried),
-        "temperature": found.scaling.temperature.item(),
+        "temperature": scaling.temperature.item(),
     }

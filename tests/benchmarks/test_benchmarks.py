@@ -3,6 +3,7 @@
 import json
 import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -128,7 +129,7 @@ def test_reviews_are_scored_by_every_method_on_test_reviews(
     generator = np.random.default_rng(0)
     labels = np.arange(240) % 2
     embeddings = generator.normal(size=(240, 4)) + 2 * labels[:, None]
-    arrays = {"embeddings": embeddings.astype(np.float16), "labels": labels}
+    arrays: Any = {"embeddings": embeddings.astype(np.float16), "labels": labels}
     (tmp_path / "imdb").mkdir()
     file = tmp_path / "imdb" / "minilm_embeddings.npz"
     np.savez(file, is_train=np.arange(240) < 40, **arrays)
