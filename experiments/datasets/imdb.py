@@ -23,15 +23,21 @@ from . import folder
 Pair = tuple[Tensor, Tensor]
 
 NUM_HELD_OUT = 5_000  # training reviews that tuning holds out
+MAX_REVIEWS = 30  # of a film, as Maas et al. collected them
 JSON, ARCHIVE = "imdb_reviews.jsonl.xz", "aclImdb_v1.tar.gz"
 SOURCE = f"https://ai.stanford.edu/~amaas/data/sentiment/{ARCHIVE}"
 
 
 class Features(NamedTuple):
-    """Features (T, N) and labels (T,) of all training and of all test reviews; 1 is positive."""
+    """Features (T, N) and labels (T,) of all training and of all test reviews; 1 is positive.
+
+    Films of training reviews are not those of test reviews. Reviews of a film have neighbouring
+    numbers, so `groups`, as many numbers as a film can have reviews, keep most of them together.
+    """
 
     train: Pair
     test: Pair
+    groups: Tensor  # of training reviews, (T,)
 
 
 def path(features: str) -> Path:
@@ -51,23 +57,33 @@ def _load(path: Path) -> Features:
         inputs = torch.from_numpy(file["embeddings"].astype(np.float32))
         label = torch.from_numpy(file["labels"].astype(np.int64))
         is_train = torch.from_numpy(file["is_train"].astype(bool))
-    return Features((inputs[is_train], label[is_train]), (inputs[~is_train], label[~is_train]))
+        number = torch.tensor([int(str(name).split("_")[0]) for name in file["id"]])
+    groups = (number // MAX_REVIEWS) * 2 + label  # films are numbered anew for each label
+    train, test = ((inputs[rows], label[rows]) for rows in (is_train, ~is_train))
+    return Features(train, test, groups[is_train])
 
 
-def sample(data: Pair, size: int, seed: int) -> Pair:
+def sample(data: tuple[Tensor, ...], size: int, seed: int) -> tuple[Tensor, ...]:
     """Training reviews at random; all of them in their order if `size` is their number."""
-    inputs, label = data
-    if size == len(label):
+    total = len(data[0])
+    if size == total:
         return data
-    chosen = _order(len(label), seed)[:size]
-    return inputs[chosen], label[chosen]
+    chosen = _order(total, seed)[:size]
+    return tuple(part[chosen] for part in data)
 
 
-def held_out(data: Pair, size: int, seed: int) -> tuple[Pair, Pair]:
-    """Training reviews at random, at most `size`, and others to tune by."""
+def held_out(data: Pair, size: int, seed: int, groups: Tensor | None = None) -> tuple[Pair, Pair]:
+    """Training reviews at random, at most `size`, and others to tune by, of other groups if any."""
     inputs, label = data
     order = _order(len(label), seed)
     count = min(NUM_HELD_OUT, len(order) // 2)
+    if groups is not None:
+        group = groups.unique(return_inverse=True)[1]
+        rank = _order(int(group.max()) + 1, seed)[group[order]]
+        order = order[rank.argsort(stable=True)]  # a group after the other
+        edge = rank.sort().values[-count]
+        count = int((rank >= edge).sum())  # no group in two parts
+        order[:-count] = order[:-count][_order(len(order) - count, seed)]
     chosen, others = order[: min(size, len(order) - count)], order[-count:]
     return (inputs[chosen], label[chosen]), (inputs[others], label[others])
 

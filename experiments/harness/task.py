@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.utils.data import ConcatDataset
 
 from .likelihood import Likelihood
@@ -40,6 +40,7 @@ class Supervised(Task):
     train: Any
     validation: Any
     test: Any
+    groups: Tensor | None = None  # of training examples, which cross-validation holds out together
     networks: Path | None = None  # folder in which trained networks are kept; None to keep none
 
     @property

@@ -31,10 +31,10 @@ LENGTH = {"epochs": EPOCHS, "batch_size": BATCH_SIZE}
 # learning rate and weight decay, by NLL, and for "mlp-accuracy" by accuracy. A test compares them
 # with the record, results/text/tuning.jsonl.
 TUNED: dict[str, dict[str, tuple[float, float]]] = {
-    "d-vbll": {"10": (3e-4, 1.0), "25000": (1e-3, 1.0)},
-    "g-vbll": {"10": (3e-3, 0.01), "25000": (3e-4, 0.1)},
-    "mlp": {"10": (3e-4, 1.0), "25000": (1e-3, 1.0)},
-    "mlp-accuracy": {"10": (3e-3, 0.1), "25000": (1e-3, 1.0)},
+    "d-vbll": {"10": (3e-4, 1.0), "25000": (3e-4, 1.0)},
+    "g-vbll": {"10": (3e-3, 0.01), "25000": (3e-4, 0.01)},
+    "mlp": {"10": (3e-4, 1.0), "25000": (3e-4, 0.01)},
+    "mlp-accuracy": {"10": (3e-3, 1.0), "25000": (3e-4, 0.01)},
 }
 
 

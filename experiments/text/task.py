@@ -53,10 +53,12 @@ class SentimentTask(Supervised):
 def task(features: str, size: int, seed: int) -> SentimentTask:
     """Some training reviews, and all test reviews."""
     data = imdb.load(features)
-    return SentimentTask(seed=seed, train=imdb.sample(data.train, size, seed), test=data.test)
+    *train, groups = imdb.sample((*data.train, data.groups), size, seed)
+    return SentimentTask(seed=seed, train=tuple(train), test=data.test, groups=groups)
 
 
 def tuning_task(features: str, size: int, seed: int) -> SentimentTask:
-    """Some training reviews, and in place of test reviews others of the training reviews."""
-    train, others = imdb.held_out(imdb.load(features).train, size, seed)
+    """Some training reviews, and in place of test reviews training reviews of other films."""
+    data = imdb.load(features)
+    train, others = imdb.held_out(data.train, size, seed, data.groups)
     return SentimentTask(seed=seed, train=train, test=others)

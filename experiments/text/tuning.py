@@ -1,8 +1,9 @@
 """Tuning of learning rate and weight decay on held-out training reviews, with a record of it.
 
 As in the paper at 10 and at 25,000 reviews. It does not say what was best: here what has the
-lowest mean NLL on 5,000 training reviews that are in no training set; of the MLP, beside it, what
-has the highest accuracy. Test reviews play no part.
+lowest mean NLL on 5,000 training reviews of films that are in no training set, as films of test
+reviews are in none; of the MLP, beside it, what has the highest accuracy. Test reviews play no
+part.
 """
 
 from __future__ import annotations

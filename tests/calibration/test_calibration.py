@@ -83,7 +83,8 @@ def test_scaled_probabilities_are_those_at_the_temperature(kind, generator):
 def test_the_fitted_temperature_is_where_the_likelihood_is_flat_and_largest(kind, generator):
     predictive = make_classifier(kind, generator)
     labels = tempered_probs(predictive, 2.5).multinomial(1, generator=generator).squeeze(-1)
-    scaling = TemperatureScaling().fit(Table(predictive), (torch.arange(COUNT), labels))
+    scaling = TemperatureScaling(prior_stddev=math.inf)
+    scaling.fit(Table(predictive), (torch.arange(COUNT), labels))
     found, step = float(scaling.temperature), 1e-3
     ahead, behind = (nll(predictive, labels, found * math.exp(s)) for s in (step, -step))
     # differences of the quadrature, whose nodes move with τ, are themselves good to about 1e-7
@@ -135,11 +136,33 @@ def test_a_temperature_of_one_changes_nothing(kind, generator):
 
 def test_temperature_stays_within_its_bounds_where_the_likelihood_has_no_maximum():
     logits = torch.tensor([[2.0, 0.0], [0.0, 3.0]])
-    right, wrong = torch.tensor([0, 1]), torch.tensor([1, 0])
     table = Table(GenerativePredictive(logits, logits))
     rows = torch.arange(2)
-    assert_close(TemperatureScaling().fit(table, (rows, right)).temperature.item(), 0.01)
-    assert_close(TemperatureScaling().fit(table, (rows, wrong)).temperature.item(), 100.0)
+    for labels, bound in (([0, 1], 0.01), ([1, 0], 100.0)):
+        scaling = TemperatureScaling(prior_stddev=math.inf)
+        scaling.fit(table, (rows, torch.tensor(labels)))
+        assert_close(scaling.temperature.item(), bound)
+
+
+@pytest.mark.parametrize("labels", [[0, 1], [1, 0]])
+@pytest.mark.parametrize("prior_stddev", [0.3, 2.0])
+def test_with_few_labels_the_temperature_is_the_mode_of_its_posterior(labels, prior_stddev):
+    logits = torch.tensor([[2.0, 0.0], [0.0, 3.0]])
+    table = Table(GenerativePredictive(logits, logits))
+    scaling = TemperatureScaling(prior_stddev=prior_stddev)
+    scaling.fit(table, (torch.arange(2), torch.tensor(labels)))
+    grid = torch.linspace(-4.6, 4.6, 92_001)
+    margin = torch.tensor([2.0, 3.0]) * (1 if labels == [0, 1] else -1)
+    log_likelihood = torch.sigmoid(margin / grid.exp()[:, None]).log().sum(-1)
+    log_prior = torch.distributions.Normal(0.0, prior_stddev).log_prob(grid)
+    mode = grid[(log_likelihood + log_prior).argmax()]
+    assert_close(scaling.temperature.log(), mode, rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize("prior_stddev", [0.0, -1.0, math.nan])
+def test_a_prior_of_the_temperature_without_width_is_refused(prior_stddev):
+    with pytest.raises(ValueError, match=r"math\.inf is no prior"):
+        TemperatureScaling(prior_stddev=prior_stddev)
 
 
 def test_temperature_stays_where_it_does_not_matter():

@@ -21,6 +21,7 @@ def write_features(root: Path, features: str = "minilm", num_each: int = 300) ->
         embeddings=inputs.astype(np.float16),
         labels=label,
         is_train=np.arange(2 * num_each) % 2 == 0,
+        id=np.arange(2 * num_each),
     )
 
 

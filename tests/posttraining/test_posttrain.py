@@ -575,9 +575,35 @@ def test_without_validation_it_tells_features_that_give_labels_away(
     seen = ll.posttrain(layer, (labels, y), progress=False).posttraining
     assert "give the labels away" in seen.reason
     assert "pass validation data" in seen.reason
-    assert seen.prior_variance == pytest.approx(1 / 60)
+    assert seen.prior_variance == pytest.approx(10**0.5 / 60)
     few = ll.posttrain(layer, (x[:30], y[:30]), progress=False).posttraining
     assert "too few" in few.reason
+
+
+def test_a_network_that_half_memorised_its_labels_is_made_cautious(
+    generator: torch.Generator,
+) -> None:
+    """Labels are pure chance, and the features tell half of them: nothing is known of others."""
+    x = torch.randn(300, 60, generator=generator)
+    y = torch.randint(4, (300,), generator=generator)
+    told = torch.rand(300, 1, generator=generator) < 0.5
+    features = x + 4 * told * nn.functional.one_hot(y, 60)
+    others = torch.randn(2000, 60, generator=generator)
+    layer = nn.Linear(60, 4)
+    optimizer = torch.optim.LBFGS(layer.parameters(), max_iter=100)
+
+    def closure() -> Tensor:
+        optimizer.zero_grad()
+        loss = F.cross_entropy(layer(features), y)
+        loss.backward()
+        return loss
+
+    optimizer.step(closure)
+    labels = torch.randint(4, (2000,), generator=generator)
+    model = ll.posttrain(nn.Sequential(layer), (features, y), progress=False)
+    found = -model(others).log_prob(labels).mean().item()
+    assert found < F.cross_entropy(layer(others), labels).item() - 0.5
+    assert found < 1.5 * math.log(4)
 
 
 def test_a_calibrated_network_of_small_features_keeps_its_nll(generator: torch.Generator) -> None:
@@ -614,7 +640,7 @@ def test_the_bias_has_no_wider_prior_than_small_features_give_the_logits(
     model = ll.posttrain(nn.Linear(8, 2), (x, y), progress=False)
     variance = float(x.square().sum(-1).mean()) / 8  # of logits, by weights of variance 1/8
     assert model.head.prior.bias_variance == pytest.approx(variance)
-    larger = ll.posttrain(nn.Linear(8, 2), (100 * x, y), progress=False)
+    larger = ll.posttrain(nn.Linear(8, 2), (20 * x, y), progress=False)
     assert larger.head.prior.bias_variance == 1.0
     nothing = ll.posttrain(nn.Linear(8, 2), (0 * x, y), progress=False)
     assert abs(nothing(x).probs()[0, 1].item() - 0.5) < 0.01

@@ -67,6 +67,64 @@ def test_every_part_is_held_out_once_and_what_is_left_over_never() -> None:
     assert again == folds[1].held_out[0].tolist() != other
 
 
+def test_examples_of_a_group_are_held_out_together_and_all_folds_train_on_as_many() -> None:
+    generator = torch.Generator().manual_seed(0)
+    groups = torch.randint(40, (203,), generator=generator) * 7 - 3
+    rows = torch.arange(203)
+    folds = Fold.of((rows, rows), 5, 5, seed=1, groups=groups)
+    held = torch.cat([fold.held_out[0] for fold in folds])
+    assert len(held.unique()) == len(held) > 0.9 * 203
+    largest = int(groups.unique(return_counts=True)[1].max())
+    for fold in folds:
+        names = set(groups[fold.held_out[0]].tolist())
+        assert not names & set(groups[fold.train[0]].tolist())
+        assert len(fold.train[0]) == 203 - 203 // 5
+        assert 203 // 5 - largest < len(fold.held_out[0]) <= 203 // 5
+    again, other = (
+        Fold.of((rows, rows), 5, 1, seed, groups)[0].held_out[0].tolist() for seed in (1, 2)
+    )
+    assert again == folds[0].held_out[0].tolist() != other
+
+
+def test_groups_of_one_example_are_held_out_like_examples() -> None:
+    rows = torch.arange(13)
+    folds = Fold.of((rows, rows), 4, 4, seed=0, groups=rows.flip(0))
+    held = [row for fold in folds for row in fold.held_out[0].tolist()]
+    assert len(held) == len(set(held)) == 12
+    assert held != sorted(held)
+    assert {len(fold.held_out[0]) for fold in folds} == {3}
+
+
+@pytest.mark.parametrize(
+    ("groups", "message"),
+    [
+        (torch.arange(11), "one number for each of 12 examples"),
+        (torch.zeros(12, dtype=torch.long), "1 groups cannot be divided into 3 folds"),
+        (torch.tensor([0] * 10 + [1, 2]), "largest group has 10 of 12"),
+    ],
+)
+def test_groups_that_cannot_be_divided_are_refused(groups: Tensor, message: str) -> None:
+    rows = torch.arange(12)
+    with pytest.raises(ValueError, match=message):
+        Fold.of((rows, rows), 3, 3, seed=0, groups=groups)
+
+
+def test_the_search_sees_through_groups_that_repeat_their_examples() -> None:
+    x = torch.randn(20, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    y = torch.randint(2, (20,), generator=torch.Generator().manual_seed(1))
+    data = (x.repeat(4, 1), y.repeat(4))
+    make = partial(classifier, ll.DiscriminativeClassification)
+    alone = ll.crossfit(make, data, **OPTIONS)
+    together = ll.crossfit(make, data, example_groups=torch.arange(20).repeat(4), **OPTIONS)
+    for found, groups in ((alone, False), (together, True)):
+        seen = [
+            bool((fold.held_out[0][:, None] == fold.train[0]).all(-1).any())
+            for _, fold in found.folds
+        ]
+        assert not any(seen) if groups else all(seen)
+    assert min(one["nll"] for one in together.tried) > min(one["nll"] for one in alone.tried)
+
+
 @pytest.mark.slow
 def test_each_step_is_what_fit_and_calibration_would_do() -> None:
     data = [line(0), line(1)]

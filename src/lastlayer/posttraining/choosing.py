@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from statistics import fmean
@@ -24,15 +25,15 @@ TOLERANCE = 1e-3  # of fits that only compare, in nats per example
 MAX_EXAMPLES = 25_000  # that priors are compared on
 MAX_WEIGHTS = 4096  # of all classes, up to which comparing needs no cheaper covariance
 WEAK = 100.0  # times the variance of the head's own prior, of a layer that is to overfit
-# Decision 20 has what these were set on; nothing has checked them independently.
+# Decision 20 has what these were set on.
+CAUTIOUS = 10**0.5  # times the variance of the head's own prior, where nothing tells
 MIN_EXAMPLES = 50  # below which held-out parts say too little
 NUM_FOLDS = 5
 MIN_HELD_OUT = 200  # examples, for which as many folds are held out as are needed
-UNSEEN = 1.15  # times the NLL of data whose labels were seen,
+UNSEEN = 2.75  # times the NLL of data whose labels were seen,
 MIN_GAP = 0.004  # nats more than that, and
 SIGNIFICANT = 1.64  # standard errors more: then features do not give labels away
-INTERPOLATED = 0.25  # of the labels' entropy: a training NLL below tells nothing of other data
-MAX_LOSS = 0.005  # nats that the training NLL of another network may rise
+INTERPOLATED = 0.4  # of the labels' entropy: a training NLL below tells nothing of other data
 
 ADVICE = "pass validation data to have it chosen"
 
@@ -94,25 +95,26 @@ def by_training_data(
     A layer is fitted without a fifth of the data, or several are where a fifth is small. If they
     predict what they have not seen much worse than the rest, the features do not give labels away,
     and the held-out data can choose, up to where the head fits the data as closely as the network
-    does. Else the features were trained until they tell all labels alike: the head's own prior
-    stays, which is cautious. Where the network did not fit its labels closely, its training NLL
-    says how good it is, and the prior is as wide as it must be to keep that.
+    does. Else the features were trained until they tell all labels alike, and the variance is a
+    cautious one. Where the network did not fit its labels closely, its training NLL says how good
+    it is: the variance is then wide enough to fit the training data worse by no more than what a
+    layer of as many weights, fitted to them, loses on other data ((K − 1) N / T nats).
     """
     cached = _some(cached, head, processes)
-    own, total = head.prior.fixed_variance, len(cached.features)
-    trained = _softmax_nll(head, cached)
+    total, trained = len(cached.features), _softmax_nll(head, cached)
     assumed = f"{total} examples are too few to hold some out"
     if total >= MIN_EXAMPLES:
         trials = list(_held_out(head, cached))
-        if _is_unseen(trials, head):
+        if _is_unseen(trials):
             reason = "chosen by held-out data, whose labels the features do not give away"
             return Choice(_search(trials, trained), reason)
         assumed = "the features give the labels away, as if trained on them"
-    if trained < INTERPOLATED * _entropy(cached, head.num_outputs):
-        return Choice(own, f"the head's own: {assumed}; {ADVICE}")
-    variance = _widened(_cheap(head), cached, trained + MAX_LOSS)
-    reason = f"as wide as keeps the network's training NLL: {assumed}; {ADVICE}"
-    return Choice(variance, reason)
+    variance, limit = CAUTIOUS * head.prior.fixed_variance, math.inf
+    if trained > INTERPOLATED * _entropy(cached, head.num_outputs):
+        limit = trained + (head.num_outputs - 1) * head.num_features / total
+    variance, widened = _widened(_cheap(head), cached, variance, limit)
+    kept = ", but as wide as the network's training NLL asks for" if widened else ""
+    return Choice(variance, f"cautious{kept}: {assumed}; {ADVICE}")
 
 
 def _held_out(head: Head, data: Features) -> Iterator[Trial]:
@@ -128,16 +130,12 @@ def _held_out(head: Head, data: Features) -> Iterator[Trial]:
         yield trial.again(WEAK * head.prior.fixed_variance)
 
 
-def _is_unseen(trials: list[Trial], head: Head) -> bool:
-    """Whether what layers have not seen is much harder for them than what they or `head` have."""
+def _is_unseen(trials: list[Trial]) -> bool:
+    """Whether what layers have not seen is much harder for them than what they have."""
     losses = torch.cat([_losses(trial.head, trial.held_out) for trial in trials])
-    unseen = float(losses.mean())
     seen = fmean(_nll(trial.head, trial.train) for trial in trials)
-    known = fmean(_softmax_nll(head, trial.held_out) for trial in trials)
-    if known < unseen:  # else the head is at weights that were not trained on these data
-        seen = max(seen, known)
     error = float(losses.std()) / len(losses) ** 0.5
-    return unseen > max(UNSEEN * seen, seen + MIN_GAP, seen + SIGNIFICANT * error)
+    return float(losses.mean()) > max(UNSEEN * seen, seen + MIN_GAP, seen + SIGNIFICANT * error)
 
 
 def _search(trials: list[Trial], least: float = 0.0) -> float:
@@ -166,15 +164,16 @@ def _search(trials: list[Trial], least: float = 0.0) -> float:
     return initial * float(STEP ** (best + shift))
 
 
-def _widened(head: Head, train: Features, nll: float) -> float:
-    """The smallest variance, from that of a head's prior on, with at most this training NLL."""
-    variance = head.prior.fixed_variance
-    for _ in range(MAX_STEPS):
+def _widened(head: Head, train: Features, variance: float, nll: float) -> tuple[float, bool]:
+    """The smallest variance, from a given one on, with at most this training NLL; is it wider?"""
+    if nll == math.inf:
+        return variance, False
+    for step in range(MAX_STEPS):
         head = _fitted(head, train, variance)
         if _nll(head, train) <= nll:
-            break
+            return variance, step > 0
         variance *= STEP
-    return variance
+    return variance, True
 
 
 def _cheap(head: Head) -> Head:
@@ -242,8 +241,7 @@ def _losses(
 def _entropy(data: Features, num_classes: int) -> float:
     """Entropy of the labels' frequencies."""
     shares = data.target.flatten().bincount(minlength=num_classes).double()
-    shares = shares / shares.sum()
-    return float(torch.special.entr(shares).sum())
+    return float(torch.special.entr(shares / shares.sum()).sum())
 
 
 def _some(data: Features, head: Head, processes: Processes) -> Features:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from .._checks import check_count
@@ -29,6 +29,7 @@ def crossfit(  # noqa: D417 (the options are those of fit)
     make: Make,
     data: Tensors,
     *,
+    example_groups: Tensor | None = None,
     seed: int = 0,
     num_folds: int = 5,
     turns: int | None = None,
@@ -60,6 +61,8 @@ def crossfit(  # noqa: D417 (the options are those of fit)
         make: from training data to a new model for them. Models may differ in the values of their
             parameters and buffers, and in nothing else.
         data: (inputs, target) or (inputs, target, weight), tensors.
+        example_groups: a number for each example, (T,), where some belong together (of a patient, a
+            day, a film) and the model is to predict those of others: a group is held out together.
         seed: of all random numbers.
         num_folds: number of folds.
         turns: number of folds that are used; all of them if None.
@@ -76,15 +79,18 @@ def crossfit(  # noqa: D417 (the options are those of fit)
         The model, its calibration, and what was tried.
     """
     given = {
-        name: value for name, value in locals().items() if name not in ("make", "data", "seed")
+        name: value
+        for name, value in locals().items()
+        if name not in ("make", "data", "example_groups", "seed")
     }
-    return crossfit_many([make], [data], seeds=[seed], **given)[0]
+    return crossfit_many([make], [data], example_groups=[example_groups], seeds=[seed], **given)[0]
 
 
 def crossfit_many(  # noqa: D417 (the options are those of crossfit)
     makes: Sequence[Make],
     data: Sequence[Tensors],
     *,
+    example_groups: Sequence[Tensor | None] | None = None,
     seeds: Sequence[int] | None = None,
     num_folds: int = 5,
     turns: int | None = None,
@@ -110,6 +116,7 @@ def crossfit_many(  # noqa: D417 (the options are those of crossfit)
     Args:
         makes: for each problem, a function from training data to a new model for them.
         data: for each problem, all of the same shapes.
+        example_groups: for each problem, as in `crossfit`.
         seeds: one for each problem; 0, 1, 2 and so on.
         num_folds: as in `crossfit`, where all the other options are explained too.
 
@@ -136,9 +143,10 @@ def crossfit_many(  # noqa: D417 (the options are those of crossfit)
     settings = [
         Setting(decay, length) for decay in weight_decays for length in lengths(shortest, epochs)
     ]
+    groups = [None] * len(data) if example_groups is None else example_groups
     problems = [
-        Problem(make, tensors, seed, Fold.of(tensors, num_folds, turns, seed), settings)
-        for make, tensors, seed in zip(makes, data, seeds, strict=True)
+        Problem(make, tensors, seed, Fold.of(tensors, num_folds, turns, seed, group), settings)
+        for make, tensors, seed, group in zip(makes, data, seeds, groups, strict=True)
     ]
     traces: dict[Any, Any] = {}  # of steps, which are alike in all tries
     while going := alike([problem for problem in problems if problem.wants is not None]):

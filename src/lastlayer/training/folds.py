@@ -23,10 +23,14 @@ class Fold:
     held_out: Tensors
 
     @classmethod
-    def of(cls, data: Tensors, count: int, turns: int, seed: int) -> list[Fold]:
+    def of(
+        cls, data: Tensors, count: int, turns: int, seed: int, groups: Tensor | None = None
+    ) -> list[Fold]:
         """The first `turns` of `count` folds, of random held-out parts of equal size.
 
-        Examples that are left over are never held out, so that all folds train on as many.
+        All folds train on as many examples: those that are left over are never held out. Examples
+        of a group are held out together; as parts are then of nearly equal size, some examples
+        are left out of training, fewer than the largest group has.
         """
         total = as_batch(data).size
         size = total // count
@@ -34,11 +38,23 @@ class Fold:
             raise ValueError(
                 f"{total} examples cannot be divided into {count} folds; lower num_folds"
             )
-        order = torch.randperm(total, generator=torch.Generator().manual_seed(seed))
-        part = torch.empty_like(order)
-        part[order] = torch.arange(total) // size
-        held = [part == turn for turn in range(turns)]
-        return [cls(_rows(data, ~chosen), _rows(data, chosen)) for chosen in held]
+        generator = torch.Generator().manual_seed(seed)
+        if groups is None:
+            order = torch.randperm(total, generator=generator)
+            part = torch.empty_like(order)
+            part[order] = torch.arange(total) // size
+        else:
+            part = _grouped(groups, total, count, generator)
+        folds = []
+        for turn in range(turns):
+            held = part == turn
+            rest = (~held).nonzero().squeeze(-1)
+            surplus = len(rest) - (total - size)
+            if surplus:
+                kept = torch.randperm(len(rest), generator=generator)[surplus:]
+                rest = rest[kept.sort().values]
+            folds.append(cls(_rows(data, rest), _rows(data, held)))
+        return folds
 
 
 @dataclass
@@ -100,6 +116,37 @@ def calibrated(scaling: Any, predictive: Any, data: Tensors) -> Any:
     rows = torch.arange(len(data[0]))  # in the place of inputs, for what is predicted already
     scaling.fit(predictive.__getitem__, (rows, *data[1:]), progress=False)
     return scaling(predictive)
+
+
+def _grouped(groups: Tensor, total: int, count: int, generator: torch.Generator) -> Tensor:
+    """The part of each example, (T,); `count` for what fits into none.
+
+    Groups of random order, the largest first, go to the part with most room.
+    """
+    if groups.shape != (total,):
+        raise ValueError(
+            f"groups must have one number for each of {total} examples, got shape "
+            f"{tuple(groups.shape)}"
+        )
+    names, group = groups.cpu().unique(return_inverse=True)
+    if len(names) < count:
+        raise ValueError(
+            f"{len(names)} groups cannot be divided into {count} folds; lower num_folds"
+        )
+    sizes = group.bincount()
+    order = torch.randperm(len(names), generator=generator)
+    order = order[sizes[order].argsort(descending=True, stable=True)]
+    room, part = [total // count] * count, torch.full((len(names),), count)
+    for index, size in zip(order.tolist(), sizes[order].tolist(), strict=True):
+        widest = max(range(count), key=lambda turn: room[turn])
+        if size <= room[widest]:
+            part[index], room[widest] = widest, room[widest] - size
+    if (empty := room.count(total // count)) > 0:
+        raise ValueError(
+            f"{empty} of {count} folds would be empty: the largest group has {int(sizes.max())} of "
+            f"{total} examples; lower num_folds"
+        )
+    return part[group]
 
 
 def _rows(data: Tensors, chosen: Tensor) -> Tensors:

@@ -21,7 +21,7 @@ def test_features_are_split_as_the_file_says(tmp_path):
     found = imdb.load("minilm")
     with np.load(imdb.path("minilm")) as file:
         inputs, label = file["embeddings"].astype(np.float32), file["labels"]
-    for (x, y), rows in zip(found, (slice(0, None, 2), slice(1, None, 2)), strict=True):
+    for (x, y), rows in zip(found[:2], (slice(0, None, 2), slice(1, None, 2)), strict=True):
         assert x.shape == (50, WIDTH)
         np.testing.assert_array_equal(x.numpy(), inputs[rows])
         np.testing.assert_array_equal(y.numpy(), label[rows])
@@ -52,6 +52,37 @@ def test_reviews_to_tune_by_are_in_no_training_set(size):
     assert len(train[1]) == min(size, 500)
     assert len(others[1]) == 500
     assert not set(rows(train)) & set(rows(others))
+
+
+@pytest.mark.parametrize("size", [10, 1000])
+def test_reviews_to_tune_by_are_of_other_films_than_those_to_train_on(size):
+    data = torch.zeros(1000, 1), torch.arange(1000)
+    films = torch.randint(70, (1000,), generator=torch.Generator().manual_seed(0))
+    train, others = imdb.held_out(data, size, 0, films)
+    assert not set(films[rows(train)].tolist()) & set(films[rows(others)].tolist())
+    assert len(set(rows(train))) == len(train[1]) == min(size, 1000 - len(others[1]))
+    assert 500 <= len(set(rows(others))) == len(others[1]) < 550
+    if size == 10:
+        assert len(set(films[rows(train)].tolist())) > 5, "training reviews are of many films"
+
+
+def test_neighbouring_numbers_of_a_label_are_one_group(tmp_path):
+    write_features(tmp_path, num_each=200)
+    with np.load(imdb.path("minilm")) as file:
+        kept = {name: file[name] for name in file.files}
+    kept["id"] = np.array([f"{number // 2}_7" for number in range(len(kept["labels"]))])
+    np.savez(imdb.path("minilm"), **kept)
+    found = imdb.load("minilm")
+    train = kept["is_train"].astype(bool)
+    number = np.arange(len(train))[train] // 2
+    for label in (0, 1):
+        here = kept["labels"][train] == label
+        for group in found.groups[torch.from_numpy(here)].unique():
+            numbers = number[here & (found.groups.numpy() == int(group))]
+            assert numbers.max() - numbers.min() < imdb.MAX_REVIEWS
+        assert not set(found.groups[torch.from_numpy(here)].tolist()) & set(
+            found.groups[torch.from_numpy(~here)].tolist()
+        )
 
 
 def test_the_original_archive_has_the_same_reviews_as_the_lines(tmp_path):
