@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from statistics import fmean
 from typing import Any
 
@@ -67,6 +68,20 @@ def passes() -> str:
     return f"{table(names, rows)}\n\n{about} {provenance(records[0])}"
 
 
+def times() -> str:
+    """Seconds of post-training by covariance, beside peers."""
+    measured = record("posttrain-times.json")
+    rows = [
+        [
+            *(row["what"], f"{row['seconds']:.1f}"),
+            *(f"{row['target']:g}" if row["target"] else "", str(row.get("passes", ""))),
+        ]
+        for row in measured["sections"]["times"]
+    ]
+    names = ["", "seconds", "target", "passes"]
+    return f"{table(names, rows)}\n\n{provenance(measured)}"
+
+
 def priors() -> str:
     """Held-out NLL of discriminative heads by their prior, bound and label noise."""
     return _by_data("priors.json", "fit", "candidate")
@@ -104,6 +119,28 @@ def reviews() -> str:
     rows = measured["sections"]["reviews"]
     named = [row | {"T": f"{row['T']:,}"} for row in rows]
     return f"{_means(named, 'T')}\n\n{provenance(measured)}"
+
+
+def temperatures() -> str:
+    """NLL above that of the best temperature, by the prior and the number of examples."""
+    measured = record("temperatures.json")
+    rows = measured["sections"]["temperatures"]
+    excess: dict[tuple[float, int], dict[str, list[float]]] = {}
+    for row in rows:
+        key = float(row["stddev"]), row["examples"]
+        excess.setdefault(key, {}).setdefault(row["data"], []).append(row["excess"])
+
+    def shown(key: tuple[float, int]) -> str:
+        means = [fmean(values) for values in excess[key].values()]
+        return f"{fmean(means):.3f} / {max(means):.3f}"
+
+    counts = sorted({count for _, count in excess} - {0})
+    body = [["no scaling", *([shown((0.0, 0))] * len(counts))]]
+    for stddev in sorted({stddev for stddev, _ in excess} - {0.0}):
+        name = f"σ = {stddev:g}" if math.isfinite(stddev) else "no prior"
+        body.append([name, *(shown((stddev, count)) for count in counts)])
+    names = ["mean / worst problem", *(f"{count} examples" for count in counts)]
+    return f"{table(names, body)}\n\n{provenance(measured)}"
 
 
 def _means(rows: list[dict[str, Any]], column: str) -> str:

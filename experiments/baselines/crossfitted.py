@@ -45,6 +45,7 @@ class Crossfitted(DefaultHead):
             shortest=max(1, self.epochs // self.factor),
             optimizer=None,
             checkpoint=checkpoint,
+            checkpoint_every=max(1, self.factor * self.epochs // 20),
             progress=False,
             **options,
         )

@@ -17,6 +17,7 @@ from benchmarks import (
     noise,
     observed,
     posttrain,
+    posttrain_times,
     posttrained,
     priors,
     reviews,
@@ -24,6 +25,7 @@ from benchmarks import (
     softmax,
     streaming,
     tables,
+    temperatures,
     tracing,
 )
 from benchmarks.markdown import ROOT
@@ -119,6 +121,34 @@ def test_post_trained_networks_are_scored_beside_the_network(
     assert methods[:6] == ["network", scaled, *posttrained.OPTIONS, posttrained.VALIDATED]
     nll = {row["method"]: row["nll"] for row in rows}
     assert nll[posttrained.VALIDATED] < nll["network"]  # two epochs leave much to be learned
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.*link_approx:UserWarning")  # laplace-torch's own
+def test_times_of_post_training_are_those_of_fits_that_converged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = tmp_path / "times.json"
+    monkeypatch.setattr("sys.argv", ["posttrain_times.py", "--quick", "--json", str(record)])
+    posttrain_times.main()
+    rows = {row["what"]: row for row in json.loads(record.read_text())["sections"]["times"]}
+    for name in (*posttrain_times.COVARIANCES, posttrain_times.WITH_PRIOR):
+        assert rows[name]["converged"]
+        assert rows[name]["seconds"] > 0
+    assert rows["training the layer"]["seconds"] > 0
+
+
+@pytest.mark.slow
+def test_a_prior_of_the_temperature_saves_what_few_examples_cost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = tmp_path / "temperatures.json"
+    monkeypatch.setattr("sys.argv", ["temperatures.py", "--quick", "--json", str(record)])
+    temperatures.main()
+    rows = json.loads(record.read_text())["sections"]["temperatures"]
+    excess = {(row["examples"], row["stddev"]): row["excess"] for row in rows}
+    assert min(excess.values()) > -0.1
+    assert excess[10, "0.7"] < excess[10, "inf"]
 
 
 @pytest.mark.slow

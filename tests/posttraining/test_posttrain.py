@@ -575,7 +575,7 @@ def test_without_validation_it_tells_features_that_give_labels_away(
     seen = ll.posttrain(layer, (labels, y), progress=False).posttraining
     assert "give the labels away" in seen.reason
     assert "pass validation data" in seen.reason
-    assert seen.prior_variance == pytest.approx(10**0.5 / 60)
+    assert seen.prior_variance == pytest.approx(1 / 60)
     few = ll.posttrain(layer, (x[:30], y[:30]), progress=False).posttraining
     assert "too few" in few.reason
 

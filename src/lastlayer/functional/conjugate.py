@@ -10,6 +10,7 @@ from torch import Tensor
 from .gaussian import inverse_wishart_exponent
 
 GRAM_CHUNK = 2**24  # features converted to double precision at a time
+SYMMETRIC_BLOCK = 192  # columns
 
 
 class RegressionStatistics(NamedTuple):
@@ -87,10 +88,22 @@ def weighted_gram(features: Tensor, weights: Tensor) -> Tensor:
     total = None
     for part, weight in zip(features.split(rows), weights.split(rows), strict=True):
         wide = part.double()
-        gram = (wide * weight.double()[:, None]).mT @ wide
+        gram = _symmetric_product(wide, wide * weight.double()[:, None])
         total = gram if total is None else total.add_(gram)
     assert total is not None
     return total
+
+
+def _symmetric_product(first: Tensor, second: Tensor) -> Tensor:
+    """AᵀB, (N, N), which is known to be symmetric: in blocks, of which half need no product."""
+    size = first.shape[-1]
+    product = first.new_empty(size, size)
+    for start in range(0, size, SYMMETRIC_BLOCK):
+        stop = min(start + SYMMETRIC_BLOCK, size)
+        lower = first[:, start:].mT @ second[:, start:stop]
+        product[start:, start:stop] = lower
+        product[start:stop, stop:] = lower[stop - start :].mT
+    return product
 
 
 def posterior_precision(gram: Tensor, coefficients: Tensor, prior_variance: Tensor) -> Tensor:

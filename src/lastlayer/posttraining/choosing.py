@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from statistics import fmean
@@ -26,7 +25,6 @@ MAX_EXAMPLES = 25_000  # that priors are compared on
 MAX_WEIGHTS = 4096  # of all classes, up to which comparing needs no cheaper covariance
 WEAK = 100.0  # times the variance of the head's own prior, of a layer that is to overfit
 # Decision 20 has what these were set on.
-CAUTIOUS = 10**0.5  # times the variance of the head's own prior, where nothing tells
 MIN_EXAMPLES = 50  # below which held-out parts say too little
 NUM_FOLDS = 5
 MIN_HELD_OUT = 200  # examples, for which as many folds are held out as are needed
@@ -95,10 +93,10 @@ def by_training_data(
     A layer is fitted without a fifth of the data, or several are where a fifth is small. If they
     predict what they have not seen much worse than the rest, the features do not give labels away,
     and the held-out data can choose, up to where the head fits the data as closely as the network
-    does. Else the features were trained until they tell all labels alike, and the variance is a
-    cautious one. Where the network did not fit its labels closely, its training NLL says how good
-    it is: the variance is then wide enough to fit the training data worse by no more than what a
-    layer of as many weights, fitted to them, loses on other data ((K − 1) N / T nats).
+    does. Else the features were trained until they tell all labels alike, and the head keeps its
+    own prior, which is cautious. Where the network did not fit its labels closely, its training NLL
+    says how good it is: the variance is then wide enough to fit the training data worse by no more
+    than what a layer of as many weights, fitted to them, loses on others ((K − 1) N / T nats).
     """
     cached = _some(cached, head, processes)
     total, trained = len(cached.features), _softmax_nll(head, cached)
@@ -109,12 +107,13 @@ def by_training_data(
             reason = "chosen by held-out data, whose labels the features do not give away"
             return Choice(_search(trials, trained), reason)
         assumed = "the features give the labels away, as if trained on them"
-    variance, limit = CAUTIOUS * head.prior.fixed_variance, math.inf
+    own = head.prior.fixed_variance
     if trained > INTERPOLATED * _entropy(cached, head.num_outputs):
         limit = trained + (head.num_outputs - 1) * head.num_features / total
-    variance, widened = _widened(_cheap(head), cached, variance, limit)
-    kept = ", but as wide as the network's training NLL asks for" if widened else ""
-    return Choice(variance, f"cautious{kept}: {assumed}; {ADVICE}")
+        variance = _widened(_cheap(head), cached, limit)
+        if variance > own:
+            return Choice(variance, f"wide for the network's training NLL: {assumed}; {ADVICE}")
+    return Choice(own, f"the head's own, which is cautious: {assumed}; {ADVICE}")
 
 
 def _held_out(head: Head, data: Features) -> Iterator[Trial]:
@@ -164,16 +163,15 @@ def _search(trials: list[Trial], least: float = 0.0) -> float:
     return initial * float(STEP ** (best + shift))
 
 
-def _widened(head: Head, train: Features, variance: float, nll: float) -> tuple[float, bool]:
-    """The smallest variance, from a given one on, with at most this training NLL; is it wider?"""
-    if nll == math.inf:
-        return variance, False
-    for step in range(MAX_STEPS):
+def _widened(head: Head, train: Features, nll: float) -> float:
+    """The smallest variance, from that of a head's prior on, with at most this training NLL."""
+    variance = head.prior.fixed_variance
+    for _ in range(MAX_STEPS):
         head = _fitted(head, train, variance)
         if _nll(head, train) <= nll:
-            return variance, step > 0
+            break
         variance *= STEP
-    return variance, True
+    return variance
 
 
 def _cheap(head: Head) -> Head:

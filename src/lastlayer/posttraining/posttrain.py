@@ -86,8 +86,8 @@ def posttrain(
     given by name and without a prior refits its layer without parts of the data. If they are
     predicted much worse than the rest, as from the features of a pretrained network, they choose.
     Else the features give the labels away, and nothing in the data tells how good they are on
-    others: the head keeps its own prior, which is cautious, but one so wide that a network that
-    does not fit its training data closely keeps its NLL there. Pass validation data where you can.
+    others: the head keeps its own prior, which is cautious, but for a network that does not fit its
+    training data closely one wide enough for its NLL there. Pass validation data where you can.
     `posttraining` of the network says what was assumed, and how the fit went.
 
     "regression" without a `prior` has one in the units of the targets: its variance is the mean
