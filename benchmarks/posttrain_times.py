@@ -1,8 +1,8 @@
 """Time of post-training at the size of a pretrained network: every covariance, beside peers.
 
 1,280 features of 3,500 examples in 10 classes: those of --features, or made up. A softmax layer is
-trained on them, then a discriminative head solved from its weights, with the prior that `posttrain`
-takes where features give labels away; "with its prior" is the whole of `posttrain` with diagonal
+trained on them, then a discriminative head solved from its weights, with a prior that is given
+(variance √10/N); "with its prior" is the whole of `posttrain` with diagonal
 covariances, which first looks for the variance of the prior by held-out parts. Peers are the
 training of the layer itself and laplace-torch's Kronecker-factored fit, with its prior tuned. Times
 are of the processor, with one thread, the median of --repeats rounds that are interleaved.
@@ -15,8 +15,10 @@ import importlib.util
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -67,16 +69,13 @@ def measure(data: tuple[Tensor, Tensor], num_classes: int, epochs: int, repeats:
     prior = ll.Prior(variance=10**0.5 / num_features, bias_variance=1.0)
     found: dict[str, ll.Network] = {}
 
-    def posttrained(name: str, **options: object) -> None:
+    def posttrained(name: str, **options: Any) -> None:
         found[name] = ll.posttrain(network, data, progress=False, max_passes=200, **options)
 
     runs: dict[str, Callable[[], object]] = {
         "training the layer": lambda: layer_of(features, labels, num_classes, epochs),
-        **{
-            name: lambda name=name: posttrained(name, covariance=name, prior=prior)
-            for name in COVARIANCES
-        },
-        WITH_PRIOR: lambda: posttrained(WITH_PRIOR, covariance="diagonal"),
+        **{name: partial(posttrained, name, covariance=name, prior=prior) for name in COVARIANCES},
+        WITH_PRIOR: partial(posttrained, WITH_PRIOR, covariance="diagonal"),
     }
     if importlib.util.find_spec("laplace") is not None:
         runs["laplace-torch, Kronecker"] = lambda: laplace(network, data, "kron")

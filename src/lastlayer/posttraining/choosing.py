@@ -32,6 +32,8 @@ UNSEEN = 2.75  # times the NLL of data whose labels were seen,
 MIN_GAP = 0.004  # nats more than that, and
 SIGNIFICANT = 1.64  # standard errors more: then features do not give labels away
 INTERPOLATED = 0.4  # of the labels' entropy: a training NLL below tells nothing of other data
+WELL_DETERMINED = 10  # examples for each weight of a layer: then it is as good on other data,
+MAX_LOSS = 0.005  # and its training NLL may rise by so many nats
 
 ADVICE = "pass validation data to have it chosen"
 
@@ -96,7 +98,8 @@ def by_training_data(
     does. Else the features were trained until they tell all labels alike, and the head keeps its
     own prior, which is cautious. Where the network did not fit its labels closely, its training NLL
     says how good it is: the variance is then wide enough to fit the training data worse by no more
-    than what a layer of as many weights, fitted to them, loses on others ((K − 1) N / T nats).
+    than what a layer of as many weights, fitted to them, loses on others, (K − 1) N / T nats; or,
+    where the examples are many, by next to nothing.
     """
     cached = _some(cached, head, processes)
     total, trained = len(cached.features), _softmax_nll(head, cached)
@@ -109,8 +112,9 @@ def by_training_data(
         assumed = "the features give the labels away, as if trained on them"
     own = head.prior.fixed_variance
     if trained > INTERPOLATED * _entropy(cached, head.num_outputs):
-        limit = trained + (head.num_outputs - 1) * head.num_features / total
-        variance = _widened(_cheap(head), cached, limit)
+        loss = (head.num_outputs - 1) * head.num_features / total
+        loss = loss if loss * WELL_DETERMINED > 1 else MAX_LOSS
+        variance = _widened(_cheap(head), cached, trained + loss)
         if variance > own:
             return Choice(variance, f"wide for the network's training NLL: {assumed}; {ADVICE}")
     return Choice(own, f"the head's own, which is cautious: {assumed}; {ADVICE}")
