@@ -32,7 +32,7 @@ def test_missing_features_name_the_command_that_computes_them():
         imdb.load("minilm")
 
 
-def rows(data: imdb.Pair) -> list[int]:
+def rows(data: tuple[torch.Tensor, ...]) -> list[int]:
     return [int(value) for value in data[1]]
 
 
