@@ -325,3 +325,29 @@ def test_probabilities_of_many_classes_take_little_memory(generator: torch.Gener
             held += event.nbytes()
             peak = max(peak, held)
     assert peak < 8 * 16 * mean.numel() * 4  # logits, mean and variance repeated among them
+
+
+def test_probabilities_under_autocast_are_in_full_precision(generator: torch.Generator) -> None:
+    mean = torch.randn(40, 6, generator=generator, dtype=torch.float32)
+    variance = torch.rand(40, 6, generator=generator, dtype=torch.float32)
+    expected = ll.functional.expected_softmax(mean, variance)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found = ll.functional.expected_softmax(mean, variance)
+    assert found.dtype == torch.float32
+    torch.testing.assert_close(found, expected)
+
+
+def test_probabilities_first_computed_in_inference_mode_have_gradients_later() -> None:
+    mean, variance = torch.zeros(2, 13), torch.ones(2, 13)  # a number of classes not yet met
+    with torch.inference_mode():
+        ll.functional.expected_softmax(mean, variance)
+    mean.requires_grad_()
+    ll.functional.expected_softmax(mean, variance)[0, 0].backward()
+    assert mean.grad is not None
+    assert mean.grad[0, 0] > 0
+
+
+@pytest.mark.parametrize("shape", [(0, 5), (5,), (2, 3, 5)])
+def test_probabilities_have_any_batch_shape(shape: tuple[int, ...]) -> None:
+    probs = ll.functional.expected_softmax(torch.zeros(shape), torch.ones(5))
+    torch.testing.assert_close(probs, torch.full(shape, 0.2))
