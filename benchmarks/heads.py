@@ -176,7 +176,9 @@ def main() -> None:
         results[name] = measure[name]()
         print_table(f"{name}: {SECTIONS[name].split(' (')[0]}", results[name])
         if name == "predict":
-            print_table("predict: lowest, middle and highest ratios", predict_summary(results[name]))
+            print_table(
+                "predict: lowest, middle and highest ratios", predict_summary(results[name])
+            )
         if arguments.json:  # after every section, so that an interruption loses only one
             write_json(arguments.json, config, about, results)
 

@@ -1,4 +1,4 @@
-r"""Constants of `softmax_quick.py` and `softmax_entropy.py` in `lastlayer/functional`, fitted again.
+r"""Constants of `softmax_quick` and `softmax_entropy` in `lastlayer.functional`, fitted again.
 
 With F the distribution function of N(0, v) + Gumbel, log(−log F) is nearly a polynomial in the
 scaled value whose coefficients are polynomials in a power of the variance: cubics for mean

@@ -216,7 +216,9 @@ def test_fitted_cubics_are_those_of_a_normal_and_a_gumbel_variable(variance: flo
     nodes = value.unsqueeze(-1) - softmax_quick.EULER
     exponent = softmax_quick._exponents(classes, nodes, softmax_quick.NONE)[1][..., 0]
     exponent = exponent * math.exp(-softmax_quick.EULER)
-    torch.testing.assert_close((-exponent).exp(), by_trapezoid(value, variance)[0], rtol=0, atol=0.02)
+    torch.testing.assert_close(
+        (-exponent).exp(), by_trapezoid(value, variance)[0], rtol=0, atol=0.02
+    )
     assert (exponent.diff(dim=0) < 0).all()
 
 

@@ -6,6 +6,7 @@ from contextlib import AbstractContextManager, nullcontext
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.nn import Parameter
 
 LOG_2PI = math.log(2 * math.pi)
 LOG2_E = math.log2(math.e)
@@ -52,4 +53,5 @@ def is_traced(*tensors: Tensor) -> bool:
     """Whether what the tensors hold cannot be looked at, nor written to."""
     if torch.compiler.is_compiling() or torch._C._get_tracing_state() is not None:
         return True
-    return any(map(torch._C._functorch.is_functorch_wrapped_tensor, tensors))
+    wrapped = torch._C._functorch.is_functorch_wrapped_tensor
+    return any(type(t) not in (Tensor, Parameter) or wrapped(t) for t in tensors)

@@ -80,7 +80,7 @@ def quick_log_softmax(mean: Tensor, variance: Tensor) -> Tensor:
 
 def _in_parts(rule: Rule, mean: Tensor, variance: Tensor) -> Tensor:
     """A rule for (examples, K) applied to any batch, to so many examples at once."""
-    if torch.is_autocast_enabled(mean.device.type):
+    if not mean.is_meta and torch.is_autocast_enabled(mean.device.type):
         with full_precision(mean):
             return _in_parts(rule, mean, variance)
     batch, num_classes = mean.shape[:-1], mean.shape[-1]
