@@ -222,7 +222,7 @@ def _classes(mean: Tensor, variance: Tensor, constants: _Constants, scratch: _Sc
     return _Classes(
         scale,
         torch.mul(mean, scale, out=scratch.shift),
-        cubic.view(-1, *mean.shape).unbind(),
+        cubic.view(len(COEFFICIENTS), *mean.shape).unbind(),
         *placed.split((NUM_COARSE, NUM_COARSE - 1)),
     )
 
