@@ -84,7 +84,7 @@ def _in_parts(rule: Rule, mean: Tensor, variance: Tensor) -> Tensor:
         with full_precision(mean):
             return _in_parts(rule, mean, variance)
     batch, num_classes = mean.shape[:-1], mean.shape[-1]
-    means = mean.reshape(batch.numel(), num_classes)
+    means = mean.reshape(math.prod(batch), num_classes)
     variances = variance.expand_as(mean).reshape(means.shape)
     traced = is_traced(mean, variance)
     constants = (_constants if traced else _kept_constants)(num_classes, mean.dtype, mean.device)
