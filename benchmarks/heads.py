@@ -34,7 +34,7 @@ from benchmarks.comparison import (
 )
 from benchmarks.compiled import compiled_rows
 from benchmarks.contenders import Model, Size, import_vbll
-from benchmarks.grid import grid_rows, predict_rows
+from benchmarks.grid import grid_rows, predict_rows, predict_summary
 from benchmarks.memory import memory_rows
 from benchmarks.report import Row, environment, print_table, write_json
 from benchmarks.scaling import scaling_rows
@@ -45,7 +45,7 @@ SECTIONS = {
     "memory": "peak memory of a training step, in units of the parameters",
     "scaling": "how training time grows with width N and outputs K, next to theory",
     "grid": "batch 32–512, width 50–2048, outputs 1–1000 (more than half an hour)",
-    "predict": "class probabilities of 128 examples of 640 features (about a minute)",
+    "predict": "class probabilities over the same grid (ten minutes, most of it vbll's)",
     "backbone": "a head's share of a training step of WRN-28-10 (several minutes)",
     "profile": "where the time against nn.Linear goes: matrix products and the rest",
     "compiled": "training steps compiled by torch.compile, ours and nn.Linear's",
@@ -162,7 +162,7 @@ def main() -> None:
         "memory": lambda: memory_rows(quick, with_vbll),
         "scaling": lambda: scaling_rows(short, quick),
         "grid": lambda: grid_rows(short, quick, with_vbll),
-        "predict": lambda: predict_rows(budget, quick, with_vbll),
+        "predict": lambda: predict_rows(short, quick, with_vbll),
         "backbone": lambda: backbone_rows(quick, with_vbll),
         "profile": lambda: profile_rows(quick),
         "compiled": lambda: compiled_rows(4 * budget.seconds, quick),
@@ -175,6 +175,10 @@ def main() -> None:
     for name in arguments.sections:
         results[name] = measure[name]()
         print_table(f"{name}: {SECTIONS[name].split(' (')[0]}", results[name])
+        if name == "predict":
+            print_table(
+                "predict: lowest, middle and highest ratios", predict_summary(results[name])
+            )
         if arguments.json:  # after every section, so that an interruption loses only one
             write_json(arguments.json, config, about, results)
 

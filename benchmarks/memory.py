@@ -112,10 +112,10 @@ def _measure(library: str, model: Model, size: Size) -> tuple[int, int, int]:
     parameters = sum(p.numel() * p.element_size() for p in trained)
     for parameter in trained:
         parameter.grad = None
-    return parameters, parameters + _allocated(contender.train), peak - before
+    return parameters, parameters + allocated(contender.train), peak - before
 
 
-def _allocated(step: Callable[[], object]) -> int:
+def allocated(step: Callable[[], object]) -> int:
     """The most that a step holds at once, of what it allocates itself."""
     with torch.profiler.profile(profile_memory=True) as profile:
         step()

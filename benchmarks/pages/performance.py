@@ -45,10 +45,29 @@ def section(name: str, file: str = "heads.json") -> str:
 
 
 def grid() -> str:
-    """The ranges of the ratios over the sizes of the grid."""
+    """The ranges of the ratios over the sizes of the grid, but for predictions of classes."""
     measured = record("grid.json")
+    rows = [
+        row
+        for row in measured["sections"]["grid"]
+        if row["phase"] == "train" or row["model"].startswith("regression")
+    ]
+    return f"{_ranges(rows)}\n\n{provenance(measured)}"
+
+
+def predict() -> str:
+    """The same ranges of predictions of classes, and the sizes in the middle one by one."""
+    measured = record("predict.json")
+    rows = measured["sections"]["predict"]
+    middle = [row for row in rows if row["size"].startswith("B128 N640 ")]
+    names = [name for name in middle[0] if name != "phase"]
+    cells = [[cell(row[name]) for name in names] for row in middle]
+    return f"{_ranges(rows)}\n\n{table(names, cells)}\n\n{provenance(measured)}"
+
+
+def _ranges(measured: list[dict[str, Any]]) -> str:
     cases: dict[tuple[str, str], list[dict[str, Any]]] = {}
-    for row in measured["sections"]["grid"]:
+    for row in measured:
         cases.setdefault((row["phase"], row["model"]), []).append(row)
     lines = []
     for (phase, model), rows in cases.items():
@@ -57,7 +76,7 @@ def grid() -> str:
         line = [f"{phase}, {model}", str(len(rows)), str(len(faster)), _span(faster), _span(slower)]
         lines.append(line)
     names = ["step", "sizes", "of them `vbll` can", "`vbll` / ours", "ours / `nn.Linear`"]
-    return f"{table(names, lines)}\n\n{provenance(measured)}"
+    return table(names, lines)
 
 
 def _span(values: list[float]) -> str:

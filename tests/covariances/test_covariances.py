@@ -146,6 +146,19 @@ def test_low_rank_determinant_survives_large_parallel_factors_in_single_precisio
     torch.testing.assert_close(single.logdet().double(), expected, rtol=1e-5, atol=1e-4)
 
 
+@pytest.mark.parametrize("rank", [3, 9])
+def test_low_rank_quadratics_are_those_of_the_matrices(
+    rank: int, generator: torch.Generator
+) -> None:
+    covariance = ll.LowRank(4, 12, rank=rank)
+    with torch.no_grad():
+        covariance.factor.copy_(torch.randn(4, rank, 12, generator=generator))
+        covariance.log_variance.copy_(torch.randn(4, 12, generator=generator))
+    features = torch.randn(7, 12, generator=generator)
+    expected = torch.einsum("bi,kij,bj->bk", features, covariance.dense(), features)
+    torch.testing.assert_close(covariance.quadratic(features), expected)
+
+
 def test_low_rank_holds_rank_one_precisions_exactly(generator: torch.Generator) -> None:
     direction = torch.randn(2, 1, 12, generator=generator)
     target = torch.eye(12) * 0.3 + direction.mT @ direction

@@ -10,7 +10,7 @@ from torch.distributions import Categorical
 from torch.profiler import profile
 
 import lastlayer as ll
-from lastlayer.functional import softmax_quick
+from lastlayer.functional import softmax_entropy, softmax_quick
 from lastlayer.functional.softmax import expected_log_softmax
 from tests.helpers.reference import sampled
 
@@ -146,7 +146,11 @@ def test_probabilities_are_those_of_the_log_probabilities(generator: torch.Gener
     mean = 30 * torch.randn(50, 7, generator=generator)
     variance = 100 * torch.rand(50, 7, generator=generator)
     probs = ll.functional.expected_softmax(mean, variance)
-    torch.testing.assert_close(expected_log_softmax(mean, variance).exp(), probs, rtol=0, atol=1e-3)
+    found = expected_log_softmax(mean, variance).exp()
+    torch.testing.assert_close(found, probs, rtol=0, atol=2e-4)
+    likely = mean / 20, variance / 100  # no tails to compute in another way
+    probs = ll.functional.expected_softmax(*likely)
+    torch.testing.assert_close(expected_log_softmax(*likely), probs.log(), rtol=0, atol=1e-12)
 
 
 # ------------------------------------------------------------------------------- the quick rule
@@ -165,7 +169,7 @@ def grid_of_logits(generator: torch.Generator) -> list[tuple[Tensor, Tensor]]:
     return cases
 
 
-def test_quick_probabilities_are_off_by_less_than_a_ten_thousandth_on_average(
+def test_quick_probabilities_are_off_by_few_ten_thousandths_on_average(
     generator: torch.Generator,
 ) -> None:
     absolute, lost = [], []
@@ -175,25 +179,80 @@ def test_quick_probabilities_are_off_by_less_than_a_ten_thousandth_on_average(
         absolute.append((probs - truth).abs().flatten())
         terms = truth * (truth.clamp_min(1e-30).log() - probs.clamp_min(1e-30).log())
         lost.append(terms.sum(-1))
-    assert torch.cat(absolute).mean() < 1e-4
+    assert torch.cat(absolute).mean() < 2e-4
     assert torch.cat(absolute).max() < 0.05
-    assert torch.cat(lost).mean() < 1e-4  # nats
+    assert torch.cat(lost).mean() < 2e-4  # nats
 
 
-@pytest.mark.parametrize("variance", [0.0, 0.03, 0.3, 1.0, 3.0, 10.0, 100.0, 1000.0])
-def test_fitted_exponents_are_those_of_a_normal_and_a_gumbel_variable(variance: float) -> None:
-    classes = softmax_quick._classes(torch.zeros(1), torch.tensor([variance]))
-    value = torch.linspace(-3, 6, 200).unsqueeze(-1) * math.sqrt(1 + variance)
-    exponent, hazard = softmax_quick._exponents(classes, value)
-    score = torch.linspace(-9, 9, 2001)
+def by_trapezoid(value: Tensor, variance: float) -> tuple[Tensor, Tensor]:
+    """Distribution function and density of N(0, variance) + Gumbel."""
+    score = torch.linspace(-9, 9, 601)
     weight = (-score.square() / 2).softmax(-1)
-    gumbel = value - math.sqrt(variance) * score
-    power = (-gumbel).clamp(max=700).exp()
+    power = (math.sqrt(variance) * score - value).clamp(max=700).exp()
     cdf = (weight * (-power).exp()).sum(-1, keepdim=True)
-    density = (weight * (-power).exp() * power).sum(-1, keepdim=True)
+    return cdf, (weight * (-power).exp() * power).sum(-1, keepdim=True)
+
+
+VARIANCES = [0.0, 0.03, 0.3, 1.0, 3.0, 10.0, 100.0, 1000.0]
+
+
+@pytest.mark.parametrize("variance", VARIANCES)
+def test_fitted_exponents_are_those_of_a_normal_and_a_gumbel_variable(variance: float) -> None:
+    classes = softmax_entropy._classes(torch.zeros(1), torch.tensor([variance]))
+    value = torch.linspace(-3, 6, 200).unsqueeze(-1) * math.sqrt(1 + variance)
+    exponent, hazard = softmax_entropy._exponents(classes, value)
+    cdf, density = by_trapezoid(value, variance)
     torch.testing.assert_close((-exponent).exp(), cdf, rtol=0, atol=2e-3)
     scaled = math.sqrt(1 + variance) * (hazard * (-exponent).exp() - density)
     assert scaled.abs().max() < 1e-2
+
+
+@pytest.mark.parametrize("variance", VARIANCES)
+def test_fitted_cubics_are_those_of_a_normal_and_a_gumbel_variable(variance: float) -> None:
+    mean, variances = torch.zeros(1, 2), torch.full((1, 2), variance)
+    constants = softmax_quick._constants(2, mean.dtype, mean.device)
+    classes = softmax_quick._classes(mean, variances, constants, softmax_quick.NONE)
+    value = torch.linspace(-1.5, 6, 200).unsqueeze(-1) * math.sqrt(1 + variance)
+    nodes = value.unsqueeze(-1) - softmax_quick.EULER
+    exponent = softmax_quick._exponents(classes, nodes, softmax_quick.NONE)[1][..., 0]
+    exponent = exponent * math.exp(-softmax_quick.EULER)
+    torch.testing.assert_close(
+        (-exponent).exp(), by_trapezoid(value, variance)[0], rtol=0, atol=0.02
+    )
+    assert (exponent.diff(dim=0) < 0).all()
+
+
+def test_the_mean_share_of_a_class_is_its_probability() -> None:
+    """E softmax = E[A_k/S] where S has the Gamma(2) distribution, by brute force."""
+    mean, variance = torch.tensor([0.0, 1.0, -2.0]), torch.tensor([4.0, 0.5, 9.0])
+    value = torch.linspace(-20, 60, 8001).unsqueeze(-1)
+    exponents = []
+    for center, spread in zip(mean, variance, strict=True):
+        cdf, _ = by_trapezoid(value - center, float(spread))
+        exponents.append(-cdf.squeeze(-1).clamp_min(1e-300).log())
+    exponent = torch.stack(exponents)
+    total = exponent.sum(0)
+    density = total * (-total).exp()
+    steps = (total[:-1] - total[1:]).clamp_min(0)
+    shares = (exponent / total.clamp_min(1e-300)) * density
+    found = ((shares[:, 1:] + shares[:, :-1]) / 2 * steps).sum(-1)
+    truth = ll.functional.expected_softmax(mean, variance, num_nodes=200)
+    torch.testing.assert_close(found, truth, rtol=0, atol=3e-4)
+
+
+@pytest.mark.parametrize("shift", [-0.2, 0.0, 0.2])
+def test_weights_integrate_cubics_to_first_order_in_where_nodes_are(shift: float) -> None:
+    constants = softmax_quick._constants(10, torch.float64, torch.device("cpu"))
+    for index in range(4):
+        nodes = constants.nodes.flatten().clone()
+        nodes[index] += 1e-3 * shift
+        weights = constants.weights.squeeze(-1) + constants.slopes @ nodes
+        value = torch.linspace(-40, 6, 20_001)
+        density = (2 * value - value.exp()).softmax(-1)
+        for power in range(4):
+            expected = (density * value**power).sum()
+            found = (weights * (nodes - softmax_quick.EULER) ** power).sum()
+            torch.testing.assert_close(found, expected, rtol=0, atol=1e-5 * abs(shift) + 1e-7)
 
 
 def test_quick_probabilities_are_exact_without_variance(generator: torch.Generator) -> None:
@@ -218,7 +277,11 @@ def test_quick_rules_are_the_same_compiled_mapped_and_in_parts(
             torch.testing.assert_close(torch.func.vmap(rule)(mean, variance), expected)
         with monkeypatch.context() as patched:
             patched.setattr(softmax_quick, "LOGITS_AT_ONCE", 10)
+            patched.setattr(softmax_quick, "FEWEST_IN_PARTS", 10)
+            patched.setattr(softmax_entropy, "LOGITS_AT_ONCE", 10)
             torch.testing.assert_close(rule(mean, variance), expected)
+            with torch.no_grad():
+                torch.testing.assert_close(rule(mean, variance), expected)
     torch._dynamo.reset()
 
 
@@ -264,3 +327,29 @@ def test_probabilities_of_many_classes_take_little_memory(generator: torch.Gener
             held += event.nbytes()
             peak = max(peak, held)
     assert peak < 8 * 16 * mean.numel() * 4  # logits, mean and variance repeated among them
+
+
+def test_probabilities_under_autocast_are_in_full_precision(generator: torch.Generator) -> None:
+    mean = torch.randn(40, 6, generator=generator, dtype=torch.float32)
+    variance = torch.rand(40, 6, generator=generator, dtype=torch.float32)
+    expected = ll.functional.expected_softmax(mean, variance)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found = ll.functional.expected_softmax(mean, variance)
+    assert found.dtype == torch.float32
+    torch.testing.assert_close(found, expected)
+
+
+def test_probabilities_first_computed_in_inference_mode_have_gradients_later() -> None:
+    mean, variance = torch.zeros(2, 13), torch.ones(2, 13)  # a number of classes not yet met
+    with torch.inference_mode():
+        ll.functional.expected_softmax(mean, variance)
+    mean.requires_grad_()
+    ll.functional.expected_softmax(mean, variance)[0, 0].backward()
+    assert mean.grad is not None
+    assert mean.grad[0, 0] > 0
+
+
+@pytest.mark.parametrize("shape", [(0, 5), (5,), (2, 3, 5)])
+def test_probabilities_have_any_batch_shape(shape: tuple[int, ...]) -> None:
+    probs = ll.functional.expected_softmax(torch.zeros(shape), torch.ones(5))
+    torch.testing.assert_close(probs, torch.full(shape, 0.2))

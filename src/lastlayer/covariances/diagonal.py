@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from ..functional import (
     GaussianPrecision,
     at_least_float32,
+    exponential,
     full_precision,
     gaussian_log_densities,
 )
@@ -49,7 +50,7 @@ class Diagonal(Covariance):
 
     def diagonal(self) -> Tensor:
         """s_k², (K, N)."""
-        return at_least_float32(self.log_variance).exp()
+        return exponential(at_least_float32(self.log_variance))
 
     def logdet(self) -> Tensor:
         """log|S_k|, (K,)."""

@@ -7,11 +7,17 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .._checks import check_count
-from ..functional import GaussianPrecision, at_least_float32, gaussian_log_densities
+from ..functional import (
+    GaussianPrecision,
+    at_least_float32,
+    exponential,
+    gaussian_log_densities,
+)
 from ..functional.conjugate import weighted_gram
 from ._base import Covariance, minimize
 
 NUM_STEPS = 15  # of L-BFGS for a projection from examples
+MOST_UNBOUND = 8  # rank up to which squares are added one by one
 
 
 class LowRank(Covariance):
@@ -42,8 +48,13 @@ class LowRank(Covariance):
 
     def quadratic(self, features: Tensor) -> Tensor:
         """Σ_n s_kn² φ_n² + ‖U_kφ‖², (*batch, K)."""
+        quadratic = at_least_float32(features).square() @ self._variance().mT
         along = self._along(features)
-        return at_least_float32(features).square() @ self._variance().mT + along.square().sum(-1)
+        if self.rank > MOST_UNBOUND:
+            return quadratic + along.square().sum(-1)
+        for product in along.unbind(-1):  # sums over so few numbers are slow
+            quadratic = torch.addcmul(quadratic, product, product)
+        return quadratic
 
     def bilinear(self, left: Tensor, right: Tensor) -> Tensor:
         """Σ_n s_kn² φ_nφ′_n + (U_kφ)ᵀU_kφ′ of all pairs, (*batch, K, q, p)."""
@@ -162,7 +173,7 @@ class LowRank(Covariance):
         return (vectors[:, : self.rank] * length).mT.expand_as(self.factor).clone()
 
     def _variance(self) -> Tensor:
-        return at_least_float32(self.log_variance).exp()
+        return exponential(at_least_float32(self.log_variance))
 
     def extra_repr(self) -> str:
         """Sizes, for printing."""

@@ -27,7 +27,15 @@ from .heteroscedastic import (
     expected_root_precision,
 )
 from .low_rank import low_rank_entropy, low_rank_information, low_rank_log_density
-from .numerics import LOG_2PI, at_least_float32, full_precision, of_output, squared_sum, widest
+from .numerics import (
+    LOG_2PI,
+    at_least_float32,
+    exponential,
+    full_precision,
+    of_output,
+    squared_sum,
+    widest,
+)
 from .softmax import (
     expected_entropy_of_softmax,
     expected_log_softmax,
@@ -50,6 +58,7 @@ __all__ = [
     "expected_log_softmax",
     "expected_root_precision",
     "expected_softmax",
+    "exponential",
     "full_precision",
     "gaussian_crps",
     "gaussian_kl",

@@ -6,13 +6,20 @@ from contextlib import AbstractContextManager, nullcontext
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.nn import Parameter
 
 LOG_2PI = math.log(2 * math.pi)
+LOG2_E = math.log2(math.e)
 
 
 def at_least_float32(tensor: Tensor) -> Tensor:
     """Cast half precision up, so that sums, squares and logarithms keep their digits."""
     return tensor.float() if tensor.dtype in (torch.float16, torch.bfloat16) else tensor
+
+
+def exponential(tensor: Tensor) -> Tensor:
+    """exp(x) by powers of two: in half the time on processors, and off by x roundings at most."""
+    return torch.exp2(tensor * LOG2_E)
 
 
 def widest(tensor: Tensor) -> Tensor:
@@ -40,3 +47,11 @@ def squared_sum(tensor: Tensor) -> Tensor:
         return (tensor * tensor).sum()
     # the same, but backward is one pass over the data instead of three
     return F.mse_loss(tensor, tensor.new_zeros(()).expand_as(tensor), reduction="sum")
+
+
+def is_traced(*tensors: Tensor) -> bool:
+    """Whether what the tensors hold cannot be looked at, nor written to."""
+    if torch.compiler.is_compiling() or torch._C._get_tracing_state() is not None:
+        return True
+    wrapped = torch._C._functorch.is_functorch_wrapped_tensor
+    return any(type(t) not in (Tensor, Parameter) or wrapped(t) for t in tensors)

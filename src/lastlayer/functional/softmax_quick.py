@@ -1,43 +1,52 @@
-r"""Mean softmax and its mean entropy under independent Gaussian logits, quickly; tensors only.
+r"""Mean softmax under independent Gaussian logits, quickly; tensors only.
 
-The integral of `expected_softmax` with few nodes, and one exponential per node and class. With F
-the distribution function of N(m, v) + Gumbel and A = −log F, log A is nearly a polynomial in the
-scaled value u, exactly a straight line at v = 0. So
+With F_k the distribution function of N(m_k, v_k) + Gumbel, A_k = −log F_k and S = Σ_j A_j, the
+integral of `expected_softmax` is, by parts and with S itself as the variable,
 
-$$E[\mathrm{softmax}_k] = -\int A_k'(t) \, e^{-\sum_j A_j(t)} \, dt$$
+$$E[\mathrm{softmax}_k] = -\int A_k'(t)\,e^{-S(t)}\,dt = \int_0^\infty \frac{A_k}{S}\,S e^{-S}\,dS$$
 
-needs no error functions, no logarithms, and no products over classes.
+the mean share of class k in S where S has the Gamma(2) distribution. The share is a smooth
+function of log S, and constant without variance: four nodes of Gauss's rule do, and log A is a
+cubic in a scaled value.
 """
 
+import functools
+import math
 from collections.abc import Callable
+from operator import mul, sub
 from typing import Any, NamedTuple
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
+from .numerics import full_precision, is_traced
+
 EULER = 0.5772156649015329
-SCALE, BEND = 0.7549, 0.3  # of u and z as functions of the variance
-# log A in powers of u (rows) and 1, 1 − z, (1 − z) z, … (columns) with z = 1/(1 + BEND v), as
-# benchmarks/softmax_constants.py fits them; last the right limit of u. Straight lines beyond.
-COEFFICIENTS = (
-    (-EULER, 0.21186784, 0.17932742, 0.091395084, 0.47802787, -0.85142176, 0.65488218),
-    (-1.0, 0.0020630714, -0.080094038, 0.8754108, -2.3954015, 2.5546994, -1.1879094),
-    (0.0, -0.15642353, -0.072713311, -0.39141348, 0.36002583, -0.20192553, -0.085566151),
-    (0.0, -0.022946561, 0.068333313, -0.59181647, 1.574894, -1.6195532, 0.72079985),
-    (0.0, -0.00073350268, -0.025868554, 0.20201831, -0.49276282, 0.60950551, -0.30336455),
-    (0.0, 0.00034887544, -0.0075123663, 0.04977712, -0.081821382, 0.019561463, 0.019722718),
-    (0.0, -2.6105435e-05, 0.0019068618, -0.011596152, 0.021849668, -0.015061636, 0.0029445626),
-    (10.14, -5.44, -4.6, 0.0, 0.0, 0.0, 0.0),
+# log₂ A + γ log₂ e is LINE b plus a cubic in b = (m + γ − t)/√(v + SPREAD), constant below LOWEST,
+# whose coefficients (rows) are polynomials in r = 1/√(v + SPREAD) (columns) times 1/√SPREAD − r.
+SPREAD, LOWEST = 2.0, -4.25
+LINE = math.sqrt(SPREAD) * math.log2(math.e)
+COEFFICIENTS = (  # benchmarks/softmax_constants.py fits them
+    (0.422707266, 0.799455522, 0.539172195),
+    (-0.635538786, 0.343359763, -1.67400099),
+    (-0.401471083, -0.826321466, -1.17744286),
+    (0.0922397851, -0.0560988109, -0.431484479),
 )
-LEFT = -3.2  # limit of u
-LEAST_SLOPE = -0.02  # so that A falls everywhere
-HIGHEST = 8.0  # of log A: exp(−A) is zero
-ROUGH = -0.8  # u³ by the square of that of u², in the coarse grid: monotone
-NUM_COARSE, NUM_NODES = 6, 9
-WIDTH = 3.7  # standard deviations on either side
-MOST_OUTSIDE = 0.02  # of a probability, where nodes end or the fit does
-LOGITS_AT_ONCE = 1 << 14  # examples times classes: the cache holds them at all nodes
+# Gauss's nodes and weights for log S where S has the Gamma(2) distribution
+NODES = (-3.4113724435378527, -1.0304306333864115, 0.4385344908019645, 1.5064223963501866)
+WEIGHTS = (0.00335228973974202, 0.16061308133589652, 0.6177618480722804, 0.21827278085208096)
+# Nodes are interpolated between two points that one class alone decides, the largest of
+# m + FACTOR (√(v + SPREAD) − √SPREAD) + OFFSET, one above all classes, and one at a FRACTION
+FACTORS, OFFSETS, FRACTION = (-2.24, -0.488), (-1.551, 3.946), 0.118
+NUM_COARSE = len(FACTORS) + 2
+MOST_OUTSIDE = (0.2, 0.75)  # of a probability, at the outer nodes
+MOST_BEYOND = 0.05  # nats that a log-probability is off where log A is not fitted
+STEEPER = 3.0  # log A by b there, at most
+MOST_IN_TAIL = 1e-4  # of a probability that may be replaced
+LOGITS_AT_ONCE = 1 << 16  # examples times classes, of which all nodes are in memory
+FEWEST_IN_PARTS = 1 << 13
+
+Rule = Callable[[Tensor, Tensor, Any, Any], Tensor]
 
 
 def quick_softmax(mean: Tensor, variance: Tensor) -> Tensor:
@@ -69,138 +78,204 @@ def quick_log_softmax(mean: Tensor, variance: Tensor) -> Tensor:
     return _in_parts(_log_softmax, mean, variance)
 
 
-def quick_entropy_of_softmax(mean: Tensor, variance: Tensor) -> Tensor:
-    r"""Mean entropy of softmax under independent Gaussian logits.
+def _in_parts(rule: Rule, mean: Tensor, variance: Tensor) -> Tensor:
+    """A rule for (examples, K) applied to any batch, to so many examples at once."""
+    if not mean.is_meta and torch.is_autocast_enabled(mean.device.type):
+        with full_precision(mean):
+            return _in_parts(rule, mean, variance)
+    batch, num_classes = mean.shape[:-1], mean.shape[-1]
+    means = mean.reshape(math.prod(batch), num_classes)
+    variances = variance.expand_as(mean).reshape(means.shape)
+    traced = is_traced(mean, variance)
+    constants = (_constants if traced else _kept_constants)(num_classes, mean.dtype, mean.device)
+    if traced or mean.numel() <= FEWEST_IN_PARTS:
+        values = rule(means, variances, constants, NONE)
+        return values.reshape(*batch, *values.shape[1:])
+    num_rows = max(1, LOGITS_AT_ONCE // num_classes)
+    memory = None
+    if not (torch.is_grad_enabled() and (mean.requires_grad or variance.requires_grad)):
+        memory = mean.new_empty(sum(SCRATCH) * min(num_rows, len(means)) * num_classes)
+    parts: list[Tensor] = []
+    for part in zip(means.split(num_rows), variances.split(num_rows), strict=True):
+        scratch = NONE if memory is None else _scratch(memory, part[0])
+        parts.append(rule(*part, constants, scratch))
+    values = parts[0] if len(parts) == 1 else torch.cat(parts)
+    return values.reshape(*batch, *values.shape[1:])
 
-    The formula is that of `expected_entropy_of_softmax`; but S = Σ_j A_j at the maximum M of logits
-    and Gumbel noise is exponentially distributed whatever the variances, so that
-    E[LSE] = E[M + log S(M)], which is constant in M at v = 0.
 
-    Args:
-        mean: Mean of the logits, (*batch, K).
-        variance: Variance of the logits, (*batch, K).
+# ---------------------------------------------------------------------------------- constants
 
-    Returns:
-        Nats, (*batch,).
+
+class _Constants(NamedTuple):
+    """Constants as tensors; where the nodes are looked for depends on the number of classes."""
+
+    coefficients: Tensor  # of log A
+    factors: Tensor  # of the widths of classes, for the values of which the largest are taken
+    offsets: Tensor  # of the coarse points and the steps between them,
+    places: Tensor  # which are linear functions of the largest values
+    nodes: Tensor  # γ + log S
+    weights: Tensor  # of the nodes, if they are right,
+    slopes: Tensor  # and by where they are
+
+
+def _weight_slopes() -> list[list[float]]:
+    """Derivatives of weights (rows) by nodes (columns) that leave cubics integrated exactly.
+
+    They are −w_j times the slopes of Lagrange's i-th polynomial at node j.
     """
-    return _in_parts(_entropy, mean, variance)
+    rows = []
+    for here in NODES:
+        others = [node for node in NODES if node != here]
+        row = []
+        for there, weight in zip(NODES, WEIGHTS, strict=True):
+            terms = [math.prod(there - n for n in others if n != left) for left in others]
+            row.append(-weight * sum(terms) / math.prod(here - node for node in others))
+        rows.append(row)
+    return rows
 
 
-def _in_parts(rule: Callable[[Tensor, Tensor], Tensor], mean: Tensor, variance: Tensor) -> Tensor:
-    """A rule applied to as many examples at once as the cache holds."""
-    num_rows = max(1, LOGITS_AT_ONCE // mean.shape[-1])
-    if torch.compiler.is_compiling() or mean[..., 0].numel() <= num_rows:
-        return rule(mean, variance)
-    means = mean.flatten(0, -2).split(num_rows)
-    variances = variance.expand_as(mean).flatten(0, -2).split(num_rows)
-    parts = [rule(*pair) for pair in zip(means, variances, strict=True)]
-    return torch.cat(parts).unflatten(0, mean.shape[:-1])
+SHIFTED_NODES = [node + EULER for node in NODES]  # γ + log S
+SLOPES = _weight_slopes()
+INTERCEPTS = [
+    [weight - sum(map(mul, row, SHIFTED_NODES))]
+    for weight, row in zip(WEIGHTS, SLOPES, strict=True)
+]
+PLACES = [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 1 - FRACTION, FRACTION], [0.0, 0.0, 1.0]]
+PLACES += [list(map(sub, *pair)) for pair in zip(PLACES[1:], PLACES[:-1], strict=True)]
+
+
+def _constants(num_classes: int, dtype: torch.dtype, device: torch.device) -> _Constants:
+    # where all classes together have S below the first node
+    level = math.log(num_classes) - NODES[0]
+    factor, root = math.sqrt(2 * level) - 0.62, math.sqrt(SPREAD)
+    first, second = OFFSETS[0] - FACTORS[0] * root, OFFSETS[1] - FACTORS[1] * root
+    offsets = [first - EULER, second - EULER, level - factor * root - EULER]
+    shifts = [[row[0] * offsets[0] + row[1] * offsets[1] + row[2] * offsets[2]] for row in PLACES]
+
+    def made(values: object) -> Tensor:
+        return torch.tensor(values, dtype=dtype, device=device)
+
+    return _Constants(
+        made(COEFFICIENTS),
+        made([FACTORS[0], FACTORS[1], factor])[:, None, None],
+        made(shifts),
+        made(PLACES),
+        made(SHIFTED_NODES)[:, None, None, None],
+        made(INTERCEPTS),
+        made(SLOPES),
+    )
+
+
+@functools.lru_cache
+def _kept_constants(num_classes: int, dtype: torch.dtype, device: torch.device) -> _Constants:
+    with torch.inference_mode(False):
+        return _constants(num_classes, dtype, device)
+
+
+class _Scratch(NamedTuple):
+    """Memory that is used again: else the system's pages come and go with every tensor."""
+
+    wide: Tensor | None
+    scale: Tensor | None
+    shift: Tensor | None
+    cubic: Tensor | None
+    first: Tensor | None
+    second: Tensor | None
+    third: Tensor | None
+    three: Tensor | None  # of the first
+
+
+SCRATCH, NONE = (1, 1, 1, 4, 4, 4, 4), _Scratch(*[None] * 8)
+
+
+def _scratch(memory: Tensor, like: Tensor) -> _Scratch:
+    """The memory in parts, for tensors like the one given and for some of them stacked."""
+    used = memory[: sum(SCRATCH) * like.numel()].view(-1, *like.shape)
+    parts = [part if len(part) > 1 else part[0] for part in used.split(SCRATCH)]
+    return _Scratch(*parts, parts[4][:3])
+
+
+# ---------------------------------------------------------------------------------- the rule
 
 
 class _Classes(NamedTuple):
-    """log A of every class as a function of the value, (*batch, K) each."""
+    """log A of every class as a function of the value, (examples, K) each."""
 
     scale: Tensor
     shift: Tensor
-    powers: Tensor  # coefficients of u⁰, u¹, …, and the right limit of u
+    cubic: tuple[Tensor, ...]
+    coarse: Tensor  # points between which the nodes are, (NUM_COARSE, examples, 1)
+    steps: Tensor  # from one to the next
 
 
-def _classes(mean: Tensor, variance: Tensor) -> _Classes:
-    z = (1 + BEND * variance).reciprocal()
-    scale = (1 + SCALE * variance).rsqrt()
-    powers = [torch.ones_like(z), BEND * variance * z]
-    for _ in range(len(COEFFICIENTS[0]) - 2):
-        powers.append(powers[-1] * z)
-    table = torch.tensor(COEFFICIENTS, dtype=z.dtype, device=z.device)
-    rows = table @ torch.stack(powers).flatten(1)
-    return _Classes(scale, (mean + EULER) * scale, rows.unflatten(1, z.shape))
+def _classes(mean: Tensor, variance: Tensor, constants: _Constants, scratch: _Scratch) -> _Classes:
+    wide = torch.add(variance, SPREAD, out=scratch.wide)
+    scale = torch.rsqrt(wide, out=scratch.scale)
+    first = torch.rsub(scale, SPREAD**-0.5)
+    second = first * scale
+    powers = torch.stack((first, second, second * scale), out=scratch.three)
+    flat = None if scratch.cubic is None else scratch.cubic.flatten(1)
+    cubic = torch.mm(constants.coefficients, powers.flatten(1), out=flat)
+    width = torch.mul(wide, scale, out=scratch.wide)
+    values = torch.addcmul(mean, width, constants.factors, out=scratch.three)
+    placed = torch.addmm(constants.offsets, constants.places, values.amax(-1)).unsqueeze(-1)
+    return _Classes(
+        scale,
+        torch.mul(mean, scale, out=scratch.shift),
+        cubic.view(len(COEFFICIENTS), *mean.shape).unbind(),
+        *placed.split((NUM_COARSE, NUM_COARSE - 1)),
+    )
 
 
-def _exponents(classes: _Classes, nodes: Tensor) -> tuple[Tensor, Tensor]:
-    """A = −log F and −A′ at nodes (nodes, *batch, 1), each (nodes, *batch, K)."""
-    *lower, second, highest, right = classes.powers
-    u = nodes * classes.scale - classes.shift
-    inside = u.clamp_min(LEFT).minimum(right)
-    height = torch.addcmul(second, highest, inside)
-    slope = torch.addcmul(height, highest, inside)
-    for power in reversed(lower[1:]):
-        height = torch.addcmul(power, height, inside)
-        slope = torch.addcmul(height, slope, inside)
-    height = torch.addcmul(lower[0], height, inside)
-    slope = slope.clamp_max(LEAST_SLOPE)
-    height = torch.addcmul(height, u - inside, slope)
-    exponent = height.clamp_max(HIGHEST).exp()
-    return exponent, exponent * slope * -classes.scale
-
-
-def _nodes(mean: Tensor, variance: Tensor, classes: _Classes) -> tuple[Tensor, Tensor]:
-    """Nodes and weights, (NUM_NODES, *batch, 1), of the trapezoid rule over the maximum.
-
-    As in `expected_softmax`: equally spaced where the maximum is about normal, by a coarse grid of
-    A that is cubic in u and monotone.
-    """
-    like: dict[str, Any] = {"dtype": mean.dtype, "device": mean.device}
-    shape = (-1, *[1] * mean.dim())
-    lowest = (mean + EULER - (7 + 12 * variance).sqrt()).amax(-1, keepdim=True)
-    highest = (mean + EULER + (169 + 26 * variance).sqrt()).amax(-1, keepdim=True)
-    fraction = torch.linspace(0, 1, NUM_COARSE, **like).reshape(shape)
-    coarse = lowest + (highest - lowest) * (fraction * (0.2 + 0.8 * fraction))
-    u = coarse * classes.scale - classes.shift  # (coarse, *batch, K)
-    bend = classes.powers[2].clamp_max(0)
-    cubic = torch.addcmul(bend, ROUGH * bend.square(), u)
-    height = classes.powers[0] - u + u.square() * cubic
-    cdf = (-height.exp().sum(-1, keepdim=True)).exp()  # (coarse, *batch, 1)
-    normal = torch.special.ndtri(cdf.clamp(1e-6, 1 - 1e-6))
-
-    step, rise = coarse.diff(dim=0), normal.diff(dim=0)
-    slope = torch.where(rise > 1e-3, step / rise.clamp_min(1e-3), 0)  # else cut off at 1e-6
-    start = coarse[0] + torch.where(normal[1:] < -4.75, step, 0).sum(0)
-    deviation = torch.linspace(-WIDTH, WIDTH, NUM_NODES, **like).reshape(shape)
-    bends = slope.diff(dim=0)
-    corner = 2 * (deviation.unsqueeze(1) - normal[1:-1])  # (nodes, coarse − 2, *batch, 1)
-    nodes = start + slope[0] * (deviation - normal[0]) + (bends * F.softplus(corner)).sum(1) / 2
-    return nodes, slope[0] + (bends * corner.sigmoid()).sum(1)
+def _exponents(classes: _Classes, nodes: Tensor, scratch: _Scratch) -> tuple[Tensor, Tensor]:
+    """b and exp(γ) A = −exp(γ) log F at nodes (nodes, examples, 1), each (nodes, examples, K)."""
+    lowest, linear, square, cube = classes.cubic
+    behind = torch.addcmul(classes.shift, nodes, classes.scale, value=-1, out=scratch.first)
+    inside = torch.clamp_min(behind, LOWEST, out=scratch.second)
+    height = torch.addcmul(square, cube, inside, out=scratch.third)
+    height = torch.addcmul(linear, height, inside, out=scratch.third)
+    height = torch.addcmul(lowest, height, inside, out=scratch.third)
+    return behind, torch.add(height, behind, alpha=LINE, out=scratch.third).exp2_()
 
 
 class _Terms(NamedTuple):
-    """The integral at its nodes, (nodes, *batch, 1), and by class, (nodes, *batch, K)."""
+    """What is added up, at the nodes."""
 
-    nodes: Tensor
-    weights: Tensor  # times exp(−S)
-    total: Tensor  # S = Σ_j A_j
-    hazard: Tensor  # −A′ = f/F
-
-
-def _terms(mean: Tensor, variance: Tensor, classes: _Classes) -> _Terms:
-    nodes, weights = _nodes(mean, variance, classes)
-    exponent, hazard = _exponents(classes, nodes)
-    total = exponent.sum(-1, keepdim=True)
-    return _Terms(nodes, weights * (-total).exp(), total, hazard)
+    behind: Tensor  # b, (nodes, examples, K)
+    exponent: Tensor  # exp(γ) A, (nodes, examples, K)
+    shares: Tensor  # weights over exp(γ) S, (nodes, examples, 1)
 
 
-def _softmax(mean: Tensor, variance: Tensor) -> Tensor:
-    terms = _terms(mean, variance, _classes(mean, variance))
-    probs = (terms.weights * terms.hazard).sum(0)
-    return probs / probs.sum(-1, keepdim=True)
+def _terms(classes: _Classes, constants: _Constants, scratch: _Scratch) -> _Terms:
+    # straight lines through coarse points lead to where log S is about that of Gauss's nodes
+    height = _exponents(classes, classes.coarse, scratch)[1].sum(-1, keepdim=True).log()
+    above = height[:-1]
+    fall = above - height[1:]
+    below = (above - constants.nodes).clamp_min(0).minimum(fall)
+    nodes = (below * (classes.steps / fall.clamp_min(1e-6))).sum(1) + classes.coarse[0]
+    behind, exponent = _exponents(classes, nodes, scratch)
+    total = exponent.sum(-1)
+    weights = torch.addmm(constants.weights, constants.slopes, total.log()).clamp_min(0)
+    shares = weights / (total * weights.sum(0))
+    return _Terms(behind, exponent, shares.unsqueeze(-1))
 
 
-def _log_softmax(mean: Tensor, variance: Tensor) -> Tensor:
-    classes = _classes(mean, variance)
-    terms = _terms(mean, variance, classes)
-    parts = terms.weights * terms.hazard
+def _softmax(mean: Tensor, variance: Tensor, constants: _Constants, scratch: _Scratch) -> Tensor:
+    terms = _terms(_classes(mean, variance, constants, scratch), constants, scratch)
+    return torch.mul(terms.exponent, terms.shares, out=scratch.second).sum(0)
+
+
+def _log_softmax(
+    mean: Tensor, variance: Tensor, constants: _Constants, scratch: _Scratch
+) -> Tensor:
+    classes = _classes(mean, variance, constants, scratch)
+    terms = _terms(classes, constants, scratch)
+    parts = torch.mul(terms.exponent, terms.shares, out=scratch.second)
     probs = parts.sum(0)
-    beyond = terms.nodes * classes.scale - classes.shift > classes.powers[-1]
-    outside = torch.where(beyond[1:-1], parts[1:-1], 0).sum(0) + parts[0] + parts[-1]
+    # below LOWEST the line falls too slowly, unless there is no variance
+    beyond = (LOWEST - terms.behind).clamp_min(0) * parts
+    nats = beyond.sum(0) * (STEEPER * (1 - SPREAD**0.5 * classes.scale))
+    outside = (parts[0] > MOST_OUTSIDE[0] * probs) | (parts[-1] > MOST_OUTSIDE[1] * probs)
     tiny = torch.finfo(probs.dtype).tiny
-    reliable = (outside < MOST_OUTSIDE * probs) & (probs > tiny)
-    log_probs = probs.clamp_min(tiny).log() - probs.sum(-1, keepdim=True).log()
-    return torch.where(reliable, log_probs, torch.nan)
-
-
-def _entropy(mean: Tensor, variance: Tensor) -> Tensor:
-    terms = _terms(mean, variance, _classes(mean, variance))
-    hazard = terms.hazard.sum(-1, keepdim=True)
-    value = terms.nodes + terms.total.log() - mean - variance * (hazard - terms.hazard)
-    value = (value * terms.hazard).sum(-1, keepdim=True)
-    entropy = (terms.weights * value).sum(0) / (terms.weights * hazard).sum(0)
-    return entropy.squeeze(-1)
+    unknown = (outside | (nats > MOST_BEYOND * probs)) & (probs < MOST_IN_TAIL) | (probs < tiny)
+    return torch.where(unknown, torch.nan, probs.clamp_min(tiny).log())

@@ -222,8 +222,10 @@ class GenerativeClassification(ConjugateClasses):
                 features, mean, (-2 * scale).exp()
             )
             expected = class_log_densities(features, mean, scale) - 0.5 * scaled_trace
-        volume = self.noise.basis_log_volume()  # densities in the features' own units
-        return self._predictive(marginal + volume, expected + volume)
+        if self.whitened:  # densities in the features' own units
+            volume = self.noise.basis_log_volume()
+            marginal, expected = marginal + volume, expected + volume
+        return self._predictive(marginal, expected)
 
     def _predictive(
         self, log_density: Tensor, expected_log_density: Tensor

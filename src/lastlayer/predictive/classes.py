@@ -11,6 +11,7 @@ from torch import Tensor
 
 from .._checks import check_count, check_labels
 from ..functional import expected_entropy_of_softmax, expected_log_softmax, expected_softmax
+from ..functional.softmax_entropy import quick_entropy_of_mean_softmax
 from ._base import as_shape, log_mean_exp
 from .classification import ClassificationPredictive, entropy
 
@@ -91,7 +92,8 @@ class DiscriminativePredictive(ClassificationPredictive):
             conditional = expected_entropy_of_softmax(
                 shrinkage * self.logit_mean, shrinkage.square() * self.epistemic_variance
             )
-            return (self.entropy() - conditional).clamp(min=0)
+            marginal = quick_entropy_of_mean_softmax(self.logit_mean, self.logit_variance)
+            return (marginal - conditional).clamp(min=0)
         check_count("num_samples", num_samples)
         weights_only = replace(self, noise_variance=torch.zeros_like(self.noise_variance))
         logits = weights_only.sample_logits((num_samples,), generator)
