@@ -107,7 +107,7 @@ def speed() -> dict[str, float]:
         references = torch.randn(SPEED["references"], size, generator=generator)
         queries = torch.randn(SPEED["queries"], size, generator=generator)
         found = {}
-        for precision in ("float32", "bfloat16"):
+        for precision in ("float32", "mixed", "bfloat16"):
             score = scores.NearestNeighbors(size, precision=precision)
             score.update(references)
             score(queries[:8])
