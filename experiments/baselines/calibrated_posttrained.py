@@ -1,4 +1,4 @@
-"""Ours for images: `posttrain` with held-out data, and a density of the features as score."""
+"""Ours for images: `posttrain` with held-out data, and the generalised entropy as score."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from .scored import ScoredNetwork
 class CalibratedPosttrained(Derived):
     """A trained network after `posttrain`, whose prior held-out data choose.
 
-    They also say whether a temperature helps; the score is `FeatureDensity`.
+    They also say whether a temperature helps; the score is GEN, at no temperature.
     """
 
     label = "Ours"
@@ -33,20 +33,19 @@ class CalibratedPosttrained(Derived):
         assert isinstance(model, PlainNetwork)
         network = ll.posttrain(model.network, task.train, validation=task.held_out, progress=False)
         held_out = cache_features(network.backbone, task.held_out, progress=False)
-        density = ll.ood.FeatureDensity.from_model(network, task.train, progress=False)
-
-        def score(features: Tensor, _: Any) -> Tensor:
-            with torch.no_grad():
-                found: Tensor = density(features)
-            return found
-
-        return ScoredNetwork(network, score, helpful_temperature(network.head, held_out))
+        scaling = helpful_temperature(network.head, held_out)
+        return ScoredNetwork(network, generalized_entropy, scaling)
 
     def remarks(self, model: nn.Module) -> dict[str, Any]:
         """The head, its prior and the temperature."""
         assert isinstance(model, ScoredNetwork)
         assert isinstance(model.scaling, TemperatureScaling)
         return head_remark(model.network) | {"temperature": model.scaling.temperature.item()}
+
+
+def generalized_entropy(_: Tensor, predictive: Any) -> Tensor:
+    """The score, (*batch,), of a predictive."""
+    return ll.ood.generalized_entropy(predictive)
 
 
 @torch.no_grad()

@@ -82,7 +82,7 @@ def settings() -> str:
         "temperature of temperature scaling, the mean-field factor of SNGP, and the prior of ours "
         "are chosen by their NLL; other methods do not see them. Ours is `posttrain` of DNN's "
         "network with these images as validation data, at another temperature if each half of "
-        "them says so of the other, and its score is `FeatureDensity` of DNN's features."
+        "them says so of the other, and its score is the generalised entropy (GEN)."
     )
     heads = (
         "D-VBLL and G-VBLL have the prior N(0, I) and inverse-Wishart(1, 1) and a KL weight of 1. "
