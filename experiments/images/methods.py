@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..baselines.calibrated_default import CalibratedDefault
+from ..baselines.calibrated_posttrained import CalibratedPosttrained
 from ..baselines.deterministic import Deterministic
 from ..baselines.discriminative import DiscriminativeVBLL
 from ..baselines.dropout import Dropout
@@ -75,7 +75,7 @@ def methods_of(backbone: str) -> dict[str, Entry]:
         "dnn_d_vbll": entry(PosttrainedVBLL, usual),
         "dnn_g_vbll": entry(PosttrainedGenerative, usual),
         "g_vbll_map": entry(GenerativeMAP, usual),
-        "ours": entry(CalibratedDefault, usual),
+        "ours": entry(CalibratedPosttrained, usual),
         "dropout": entry(Dropout, usual | {"num_prediction_samples": 10}),
         "ensemble": entry(KeptEnsemble, usual),
         "bbb": entry(LastLayerBBB, longer),

@@ -44,13 +44,32 @@ DATA = (
 )
 
 
-def metrics(results: Path, problem: str, split: str) -> dict[str, Any] | None:
-    """By score and data set, if there is a record."""
+LABELS = """\
+How well the labels of the in-distribution test examples are predicted by a linear layer on the
+same features, fitted to convergence; at the temperature that a fifth of the training examples
+choose for a layer that was fitted without them; and by what `posttrain` makes of the layer, with
+its defaults and no other data."""
+
+
+def metrics(
+    results: Path, problem: str, split: str, what: str = "metrics"
+) -> dict[str, Any] | None:
+    """By score and data set, or "labels" by model, if there is a record."""
     for record in records.read(path(results, problem), ("split",)):
         if record["config"]["split"] == split:
-            found: dict[str, Any] = record["metrics"]
+            found: dict[str, Any] | None = record.get(what)
             return found
     return None
+
+
+def labels_table(results: Path) -> str:
+    """How well labels of test examples are predicted, a row for each problem and model."""
+    rows = []
+    for problem in PROBLEMS:
+        for name, found in (metrics(results, problem, TEST, "labels") or {}).items():
+            shown = [f"{found['accuracy']:.1%}", f"{found['nll']:.3f}", f"{found['ece']:.3f}"]
+            rows.append([problem, name, *shown])
+    return table(["problem", "model", "accuracy", "NLL", "ECE"], rows) if rows else BLANK
 
 
 def comparison(found: dict[str, Any], variants: bool) -> Comparison:
@@ -110,6 +129,7 @@ def page(results: Path) -> str:
             found = metrics(results, problem, split)
             parts.append(f"### {split.capitalize()} split")
             parts.append("Not measured." if found is None else scores_table(found))
+    parts.append(f"## Labels\n\n{LABELS}\n\n{labels_table(results)}")
     parts.append(f"## Speed of nearest neighbours\n\n{speed(results)}")
     return "\n\n".join(parts) + "\n"
 

