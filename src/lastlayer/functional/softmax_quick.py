@@ -116,6 +116,8 @@ class _Constants(NamedTuple):
     nodes: Tensor  # γ + log S
     weights: Tensor  # of the nodes, if they are right,
     slopes: Tensor  # and by where they are
+    line: Tensor  # LINE and
+    root: Tensor  # 1/√SPREAD: numbers would lose digits where they are exported
 
 
 def _weight_slopes() -> list[list[float]]:
@@ -163,6 +165,8 @@ def _constants(num_classes: int, dtype: torch.dtype, device: torch.device) -> _C
         made(SHIFTED_NODES)[:, None, None, None],
         made(INTERCEPTS),
         made(SLOPES),
+        made(LINE),
+        made(SPREAD**-0.5),
     )
 
 
@@ -204,6 +208,7 @@ class _Classes(NamedTuple):
     scale: Tensor
     shift: Tensor
     cubic: tuple[Tensor, ...]
+    line: Tensor
     coarse: Tensor  # points between which the nodes are, (NUM_COARSE, examples, 1)
     steps: Tensor  # from one to the next
 
@@ -211,7 +216,7 @@ class _Classes(NamedTuple):
 def _classes(mean: Tensor, variance: Tensor, constants: _Constants, scratch: _Scratch) -> _Classes:
     wide = torch.add(variance, SPREAD, out=scratch.wide)
     scale = torch.rsqrt(wide, out=scratch.scale)
-    first = torch.rsub(scale, SPREAD**-0.5)
+    first = constants.root - scale
     second = first * scale
     powers = torch.stack((first, second, second * scale), out=scratch.three)
     flat = None if scratch.cubic is None else scratch.cubic.flatten(1)
@@ -223,6 +228,7 @@ def _classes(mean: Tensor, variance: Tensor, constants: _Constants, scratch: _Sc
         scale,
         torch.mul(mean, scale, out=scratch.shift),
         cubic.view(len(COEFFICIENTS), *mean.shape).unbind(),
+        constants.line,
         *placed.split((NUM_COARSE, NUM_COARSE - 1)),
     )
 
@@ -235,7 +241,7 @@ def _exponents(classes: _Classes, nodes: Tensor, scratch: _Scratch) -> tuple[Ten
     height = torch.addcmul(square, cube, inside, out=scratch.third)
     height = torch.addcmul(linear, height, inside, out=scratch.third)
     height = torch.addcmul(lowest, height, inside, out=scratch.third)
-    return behind, torch.add(height, behind, alpha=LINE, out=scratch.third).exp2_()
+    return behind, torch.addcmul(height, behind, classes.line, out=scratch.third).exp2_()
 
 
 class _Terms(NamedTuple):
