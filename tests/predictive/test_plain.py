@@ -1,5 +1,6 @@
 """A user's own softmax or regression is measured, calibrated and scored in one line each."""
 
+import math
 from typing import Any
 
 import pytest
@@ -38,7 +39,7 @@ def test_metrics_of_a_softmax_are_those_of_torch(classifier: Any) -> None:
 def test_the_temperature_of_a_softmax_is_where_its_cross_entropy_is_least(classifier: Any) -> None:
     model, data = classifier
     plain = ll.Plain(model, "classification")
-    scaling = TemperatureScaling().fit(plain, data, progress=False)
+    scaling = TemperatureScaling(prior_stddev=math.inf).fit(plain, data, progress=False)
     log_temperature = scaling.temperature.double().log().requires_grad_()
     F.cross_entropy(model(data[0]).detach() / log_temperature.exp(), data[1]).backward()
     assert abs(float(log_temperature.grad)) < 1e-6  # type: ignore[arg-type]
