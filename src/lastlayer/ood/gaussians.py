@@ -32,7 +32,7 @@ class Gaussians(NamedTuple):
         mean, spread = self
         if spread.ndim == 2:
             precision = GaussianPrecision(spread.reciprocal(), None, -spread.log().sum(-1))
-            return gaussian_log_densities(features, mean, precision)
+            return gaussian_log_densities(features, mean, precision, refine=True)
         flat = features.reshape(-1, features.shape[-1])
         quadratics = [  # class by class: never (batch, K, N)
             torch.linalg.solve_triangular(factor, (flat - center).mT, upper=False).square().sum(0)
