@@ -1,0 +1,5 @@
+"""A network with a Bayesian last layer as a model of BoTorch; see `lastlayer.optimisation`."""
+
+from .optimisation import FeatureTraining, LastLayerModel
+
+__all__ = ["FeatureTraining", "LastLayerModel"]
