@@ -1,5 +1,5 @@
 """A network with a Bayesian last layer as a model of BoTorch; see `lastlayer.optimisation`."""
 
-from .optimisation import FeatureTraining, LastLayerModel
+from .optimisation import FeatureTraining, LastLayerModel, Waves
 
-__all__ = ["FeatureTraining", "LastLayerModel"]
+__all__ = ["FeatureTraining", "LastLayerModel", "Waves"]

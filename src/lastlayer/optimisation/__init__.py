@@ -8,7 +8,8 @@ except ImportError as error:
     ) from error
 
 from . import paths  # noqa: F401 - registers draws of functions
+from .backbone import Waves
 from .model import LastLayerModel
 from .training import FeatureTraining
 
-__all__ = ["FeatureTraining", "LastLayerModel"]
+__all__ = ["FeatureTraining", "LastLayerModel", "Waves"]

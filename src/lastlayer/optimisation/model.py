@@ -18,10 +18,11 @@ from torch import Tensor, nn
 
 from .._checks import check_number
 from ..predictive import JointGaussianPredictive
+from ..priors import Prior
 from .conditioning import Observations, Values
 from .data import Data, check_inputs, joined
 from .distribution import as_distribution
-from .training import FeatureTraining, fit_last_layer, make_network, train_features
+from .training import NOISE_PRIOR, FeatureTraining, fit_last_layer, make_network, train_features
 
 
 class LastLayerModel(Model, FantasizeMixin):
@@ -38,6 +39,8 @@ class LastLayerModel(Model, FantasizeMixin):
         backbone: from transformed inputs (n, d) to features (n, num_features); a smooth network
             unless given.
         num_features: of a backbone that is given.
+        prior: of the noise of transformed outcomes, and of the weights, whose variance is in units
+            of a scale that is learned.
         training: how `fit` trains.
         outcome_transform: of outcomes; standardised unless given, None for none.
         input_transform: of inputs; scaled to the unit cube unless given, None for none.
@@ -55,6 +58,7 @@ class LastLayerModel(Model, FantasizeMixin):
         *,
         backbone: nn.Module | None = None,
         num_features: int | None = None,
+        prior: Prior | None = None,
         training: FeatureTraining | None = None,
         outcome_transform: OutcomeTransform | _DefaultType | None = DEFAULT,
         input_transform: InputTransform | _DefaultType | None = DEFAULT,
@@ -74,7 +78,13 @@ class LastLayerModel(Model, FantasizeMixin):
         self.outputs = list(range(data.num_outputs))
         self._updates: tuple[Observations, ...] = ()
         data = self._learn_transforms(data)
-        self.network = make_network(data.inputs, data.num_outputs, backbone, num_features)
+        self.network = make_network(
+            data.inputs,
+            data.num_outputs,
+            backbone,
+            num_features,
+            NOISE_PRIOR if prior is None else prior,
+        )
         fit_last_layer(self.network, data)
         self.eval()
 

@@ -17,7 +17,7 @@ from ..training.schedules import SCHEDULES
 from .backbone import Scaled, Waves
 from .data import Data
 
-PRIOR = Prior(noise_dof=0.0, noise_scale=1e-3)  # expensive functions have little noise
+NOISE_PRIOR = Prior(noise_dof=0.0, noise_scale=1e-3)  # expensive functions have little noise
 INITIAL_NOISE = 0.1  # variance, of standardised outcomes
 
 
@@ -25,7 +25,7 @@ INITIAL_NOISE = 0.1  # variance, of standardised outcomes
 class FeatureTraining:
     """How features are trained: by Adam, with all the data in every step and a cosine schedule.
 
-    Parameters whose name begins with `log_` set a scale. They have the prior N(initial, 1), all
+    Parameters whose name begins with `log_` set a scale. They have the prior N(initial, 1/κ), all
     others N(initial, 1/(λ · fan-in)).
 
     Attributes:
@@ -34,25 +34,32 @@ class FeatureTraining:
         scale_learning_rate: of scales.
         noise_learning_rate: of the logarithm of the noise, and of the scale of features.
         strength: λ, how strongly weights are held to their initial values.
+        scale_strength: κ, how strongly scales are.
     """
 
     steps: int = 150
     learning_rate: float = 3e-3
     scale_learning_rate: float = 0.03
     noise_learning_rate: float = 0.05
-    strength: float = 100.0
+    strength: float = 1e4
+    scale_strength: float = 1.0
 
     def __post_init__(self) -> None:
         check_count("steps", self.steps)
         for name in ("learning_rate", "scale_learning_rate", "noise_learning_rate"):
             check_positive(name, getattr(self, name))
-        check_number("strength", self.strength)
-        if self.strength < 0:
-            raise ValueError(f"strength must not be negative, got {self.strength!r}")
+        for name in ("strength", "scale_strength"):
+            check_number(name, getattr(self, name))
+            if getattr(self, name) < 0:
+                raise ValueError(f"{name} must not be negative, got {getattr(self, name)!r}")
 
 
 def make_network(
-    inputs: Tensor, num_outputs: int, backbone: nn.Module | None, num_features: int | None
+    inputs: Tensor,
+    num_outputs: int,
+    backbone: nn.Module | None,
+    num_features: int | None,
+    prior: Prior,
 ) -> Network:
     """A network of initial features for inputs (n, d)."""
     if (backbone is None) != (num_features is None):
@@ -65,7 +72,7 @@ def make_network(
         num_outputs,
         num_data=len(inputs),
         covariance="dense",  # a posterior for each output, whatever its noise
-        prior=PRIOR,
+        prior=prior,
         bias=True,
     )
     head.noise.set_isotropic(INITIAL_NOISE)
@@ -114,7 +121,8 @@ def train_features(network: Network, data: Data, plan: FeatureTraining) -> None:
                 group["lr"] = group["rate"] * SCHEDULES["cosine"](step / plan.steps)
             loss = -log_evidence(head, scaled(data.inputs), data)
             for name, value in named.items():
-                precision = 1.0 if _is_scale(name) else plan.strength * _fan_in(value)
+                fan_in = plan.strength * _fan_in(value)
+                precision = plan.scale_strength if _is_scale(name) else fan_in
                 loss = loss + 0.5 * precision * (value - initial[name]).square().sum()
             optimizer.zero_grad()
             (loss / len(data.inputs)).backward()
