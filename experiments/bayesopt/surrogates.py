@@ -1,168 +1,130 @@
-"""How defaults of `LastLayerModel` were chosen: by log-likelihood of held-out values.
-
-`python -m experiments.bayesopt.surrogates [variant …]`, on functions that are none of the tasks.
-What has a record is not run again.
-"""
+"""Surrogates that draw functions: those of BoTorch and of this package, and an ensemble."""
 
 from __future__ import annotations
 
-import itertools
-import sys
-import time
-import warnings
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 import torch
-from botorch.fit import fit_gpytorch_mll
-from botorch.models import SingleTaskGP
-from botorch.models.model import Model
-from botorch.test_functions import synthetic
-from gpytorch.mlls import ExactMarginalLogLikelihood
 from torch import Tensor, nn
 
-import lastlayer as ll
-from lastlayer.botorch import FeatureTraining, LastLayerModel, Waves
+try:
+    from botorch.fit import fit_gpytorch_mll
+    from botorch.models import SingleTaskGP
+    from botorch.models.model import Model
+    from botorch.sampling.pathwise.posterior_samplers import get_matheron_path_model
+    from gpytorch.mlls import ExactMarginalLogLikelihood
+except ImportError as error:
+    raise ImportError(
+        "Bayesian optimisation needs botorch: pip install -e '.[botorch,experiments]'"
+    ) from error
 
-from ..harness import records
+from lastlayer.botorch import FeatureTraining, LastLayerModel
 
-NUM_TEST = 400
-SIZES = (20, 60, 200)
-RECORDED = Path("results/bayesopt/choice.jsonl")
-FUNCTIONS: dict[str, Any] = {
-    "six-hump camel": synthetic.SixHumpCamel(),
-    "Holder table": synthetic.HolderTable(),
-    "Rosenbrock-4": synthetic.Rosenbrock(4),
-    "Shekel": synthetic.Shekel(),
-    "Griewank-5": synthetic.Griewank(5),
-    "Michalewicz-5": synthetic.Michalewicz(5),
-    "Levy-6": synthetic.Levy(6),
-    "Cosine-8": synthetic.Cosine8(),
-    "network-20": 20,
-    "network-100": 100,
-}
+from .draws import Draws
+
+WIDTH, DEPTH = 64, 4  # of the network that BoTorch's community model has: 1 + 3 layers of ELU
 
 
-def network(num_inputs: int, seed: int) -> Callable[[Tensor], Tensor]:
-    """A drawn network of two hidden layers of tanh, on the unit cube."""
-    generator = torch.Generator().manual_seed(seed)
-    sizes = [(50, num_inputs, 2.0), (50, 50, 1.5), (1, 50, 7.0)]
-    weights = [torch.randn(n, m, generator=generator) * s / m**0.5 for n, m, s in sizes]
+class Surrogate(Protocol):
+    """Something from which functions can be drawn."""
 
-    def value(inputs: Tensor) -> Tensor:
-        hidden = (2 * inputs - 1) @ weights[0].mT
-        return (hidden.tanh() @ weights[1].mT).tanh() @ weights[2].mT
-
-    return value
+    def draw(self, count: int) -> Draws:
+        """Functions from the posterior."""
 
 
-def problem(name: str, size: int, seed: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Inputs in the unit cube and standardised values, of training and of test."""
-    generator = torch.Generator().manual_seed(1000 * seed + size)
-    function = FUNCTIONS[name]
-    num_inputs = function if isinstance(function, int) else function.dim
-    inputs = torch.rand(size + NUM_TEST, num_inputs, generator=generator)
-    if isinstance(function, int):
-        values = network(function, seed)(inputs)
-    else:
-        low, high = function.bounds.double()
-        values = function(low + (high - low) * inputs).unsqueeze(-1)
-    location, scale = values[:size].mean(0), values[:size].std(0)
-    values = (values - location) / scale
-    return inputs[:size], values[:size], inputs[size:], values[size:]
+@dataclass(frozen=True)
+class Paths:
+    """A model of BoTorch that draws functions."""
+
+    model: Any
+
+    def draw(self, count: int) -> Draws:
+        """Functions from the posterior."""
+        drawn = get_matheron_path_model(self.model, sample_shape=torch.Size([count]))
+        return lambda points: drawn(points.unsqueeze(-2)).squeeze(-2)
 
 
-def layers(num_inputs: int, activation: type[nn.Module]) -> nn.Module:
-    """The network that BoTorch's community model has: 1 + 3 layers of 64."""
-    sizes = [num_inputs, 64, 64, 64, 64]
-    parts = [(nn.Linear(n, m), activation()) for n, m in itertools.pairwise(sizes)]
-    return nn.Sequential(*(layer for pair in parts for layer in pair))
+def gaussian_process(points: Tensor, values: Tensor) -> Paths:
+    """BoTorch's Gaussian process with its defaults, fitted by maximum a posteriori."""
+    model: Model = SingleTaskGP(points, values)
+    fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model))
+    return Paths(model)
 
 
-def gaussian_process(inputs: Tensor, values: Tensor) -> Model:
-    """BoTorch's default."""
-    model = SingleTaskGP(inputs, values)
-    with warnings.catch_warnings(action="ignore"):
-        fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model))
-    return model
+def last_layer(points: Tensor, values: Tensor, **training: Any) -> Paths:
+    """A fitted model of this package."""
+    return Paths(LastLayerModel(points, values, training=FeatureTraining(**training)).fit())
 
 
-def last_layer(
-    inputs: Tensor,
-    values: Tensor,
-    *,
-    waves: int | None = None,
-    activation: type[nn.Module] | None = None,
-    prior: ll.Prior | None = None,
-    **training: Any,
-) -> Model:
-    """A variant of the model."""
-    size, options = inputs.shape[-1], {}
-    if waves is not None:
-        options = {"backbone": Waves(size, waves), "num_features": waves}
-    if activation is not None:
-        options = {"backbone": layers(size, activation), "num_features": 64}
-    plan = FeatureTraining(**training)
-    return LastLayerModel(inputs, values, prior=prior, training=plan, **options).fit()
+class _Standardised:
+    """Surrogates of standardised values, (n, m)."""
+
+    def __init__(self, values: Tensor) -> None:
+        self.location, self.scale = values.mean(0), values.std(0).clamp(min=1e-12)
+        self.target = (values - self.location) / self.scale
+
+    def in_units(self, draws: Draws) -> Draws:
+        """Draws in the units of the values."""
+        return lambda points: self.location + self.scale * draws(points)
 
 
-VARIANTS: dict[str, dict[str, Any]] = {
-    "default": {},
-    "128 waves": {"waves": 128},
-    "512 waves": {"waves": 512},
-    "strength 100": {"strength": 100.0},
-    "scale strength 0.3": {"scale_strength": 0.3},
-    "scale strength 4": {"scale_strength": 4.0},
-    "scale strength 10": {"scale_strength": 10.0},
-    "scale strength 30": {"scale_strength": 30.0},
-    "noise scale 0.01": {"prior": ll.Prior(noise_dof=0.0, noise_scale=0.01)},
-    "noise scale 0.0001": {"prior": ll.Prior(noise_dof=0.0, noise_scale=1e-4)},
-    "75 steps": {"steps": 75},
-    "ELU": {"activation": nn.ELU, "strength": 1.0},
-    "tanh": {"activation": nn.Tanh, "strength": 1.0},
-}
+class CommunityVBLL(_Standardised):
+    """The model in `botorch_community`, one for each output: it takes no more."""
+
+    def __init__(self, points: Tensor, values: Tensor, epochs: int) -> None:
+        from botorch_community.models.vblls import VBLLModel
+
+        super().__init__(values)
+        self.models = []
+        for column in self.target.split(1, -1):
+            model = VBLLModel(points.shape[-1], WIDTH, num_layers=DEPTH - 1)
+            model.fit(points, column, optimization_settings={"num_epochs": epochs})
+            model.model.requires_grad_(False)
+            self.models.append(model)
+
+    def draw(self, count: int) -> Draws:
+        """Functions of drawn weights."""
+        weights = [m.head.W().rsample(torch.Size([count])).squeeze(-2) for m in self.models]
+
+        def draws(points: Tensor) -> Tensor:
+            pairs = zip(self.models, weights, strict=True)
+            return torch.stack([(m.backbone(points) * w).sum(-1) for m, w in pairs], -1)
+
+        return self.in_units(draws)
 
 
-def measure(variant: str, name: str, size: int, seed: int) -> dict[str, Any]:
-    """The record of one fit."""
-    inputs, values, test_inputs, test_values = problem(name, size, seed)
-    torch.manual_seed(seed)
-    begun = time.process_time()
-    if variant == "SingleTaskGP":
-        model = gaussian_process(inputs, values)
-    else:
-        model = last_layer(inputs, values, **VARIANTS[variant])
-    seconds = time.process_time() - begun
-    with torch.no_grad():
-        posterior = model.posterior(test_inputs.unsqueeze(-2), observation_noise=True)
-        mean, variance = posterior.mean.squeeze(-1), posterior.variance.squeeze(-1)
-    normal = torch.distributions.Normal(mean, variance.sqrt())
-    return {
-        "config": {"variant": variant, "function": name, "num_points": size, "seed": seed},
-        "metrics": {
-            "log_likelihood": float(normal.log_prob(test_values).mean()),
-            "rmse": float((test_values - mean).square().mean().sqrt()),
-        },
-        "processor_seconds": round(seconds, 3),
-        "versions": records.versions(("botorch", "gpytorch")),
-        "time": records.now(),
-    }
+def layers(num_inputs: int, num_outputs: int) -> nn.Sequential:
+    """A network with a linear last layer."""
+    sizes = [num_inputs, *[WIDTH] * (DEPTH - 1)]
+    hidden = [part for size in sizes for part in (nn.Linear(size, WIDTH), nn.ELU())]
+    return nn.Sequential(*hidden, nn.Linear(WIDTH, num_outputs)).double()
 
 
-def main(variants: list[str], seeds: int = 1) -> None:
-    """Measure variants that have no record."""
-    torch.set_default_dtype(torch.float64)
-    torch.set_num_threads(1)
-    names = ("variant", "function", "num_points", "seed")
-    known = {tuple(r["config"][n] for n in names) for r in records.read(RECORDED, names)}
-    for variant in variants or ["SingleTaskGP", *VARIANTS]:
-        for size in SIZES:
-            for name in FUNCTIONS:
-                for seed in range(seeds):
-                    if (variant, name, size, seed) not in known:
-                        records.append(RECORDED, [measure(variant, name, size, seed)])
+class DeepEnsemble(_Standardised):
+    """Networks trained on the squared error, from different initial weights."""
 
+    def __init__(self, points: Tensor, values: Tensor, members: int, steps: int) -> None:
+        super().__init__(values)
+        self.members = [self._member(points, steps) for _ in range(members)]
 
-if __name__ == "__main__":
-    main(sys.argv[1:])
+    def _member(self, points: Tensor, steps: int) -> nn.Module:
+        model = layers(points.shape[-1], self.target.shape[-1])
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=1e-4)
+        for _ in range(steps):
+            rows = torch.randint(len(points), (32,))
+            loss = nn.functional.mse_loss(model(points[rows]), self.target[rows])
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        return model.requires_grad_(False)
+
+    def draw(self, count: int) -> Draws:
+        """Members, drawn with replacement."""
+        chosen = torch.randint(len(self.members), (count,)).tolist()
+
+        def draws(points: Tensor) -> Tensor:
+            each = enumerate(chosen)
+            return torch.stack([self.members[i](points[..., k, :]) for k, i in each], -2)
+
+        return self.in_units(draws)

@@ -76,6 +76,11 @@ class Data(NamedTuple):
             joined(self.inputs, other.inputs), joined(self.outcomes, other.outcomes), variances
         )
 
+    def rows(self, rows: Tensor) -> Data:
+        """Some of the observations, by index."""
+        variances = None if self.variances is None else self.variances[rows]
+        return Data(self.inputs[rows], self.outcomes[rows], variances)
+
     def select(self, outputs: list[int]) -> Data:
         """The observations of some outputs."""
         variances = None if self.variances is None else self.variances[..., outputs]

@@ -35,6 +35,8 @@ class FeatureTraining:
         noise_learning_rate: of the logarithm of the noise, and of the scale of features.
         strength: λ, how strongly weights are held to their initial values.
         scale_strength: κ, how strongly scales are.
+        max_data: features are trained on as many observations, chosen at random; the last layer
+            has all of them.
     """
 
     steps: int = 150
@@ -42,10 +44,12 @@ class FeatureTraining:
     scale_learning_rate: float = 0.03
     noise_learning_rate: float = 0.05
     strength: float = 1e4
-    scale_strength: float = 1.0
+    scale_strength: float = 10.0
+    max_data: int = 512
 
     def __post_init__(self) -> None:
         check_count("steps", self.steps)
+        check_count("max_data", self.max_data)
         for name in ("learning_rate", "scale_learning_rate", "noise_learning_rate"):
             check_positive(name, getattr(self, name))
         for name in ("strength", "scale_strength"):
@@ -98,6 +102,8 @@ def log_evidence(head: Regression, features: Tensor, data: Data) -> Tensor:
 
 def train_features(network: Network, data: Data, plan: FeatureTraining) -> None:
     """Maximise the evidence over backbone and noise, from where they are."""
+    if len(data.inputs) > plan.max_data:
+        data = data.rows(torch.randperm(len(data.inputs))[: plan.max_data])
     scaled, head = network.backbone, network.head
     named = dict(scaled.backbone.named_parameters())
     weights = {name: value for name, value in named.items() if not _is_scale(name)}
