@@ -150,18 +150,18 @@ def measure(variant: str, name: str, size: int, seed: int) -> dict[str, Any]:
     }
 
 
-def main(variants: list[str], seeds: int = 2) -> None:
+def main(variants: list[str], seeds: int = 2, path: Path = RECORDED) -> None:
     """Measure variants that have no record."""
     torch.set_default_dtype(torch.float64)
     torch.set_num_threads(1)
     names = ("variant", "function", "num_points", "seed")
-    known = {tuple(r["config"][n] for n in names) for r in records.read(RECORDED, names)}
+    known = {tuple(r["config"][n] for n in names) for r in records.read(path, names)}
     for variant in variants or ["SingleTaskGP", *VARIANTS]:
         for size in SIZES:
             for name in FUNCTIONS:
                 for seed in range(seeds):
                     if (variant, name, size, seed) not in known:
-                        records.append(RECORDED, [measure(variant, name, size, seed)])
+                        records.append(path, [measure(variant, name, size, seed)])
 
 
 if __name__ == "__main__":

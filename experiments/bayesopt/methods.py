@@ -163,6 +163,7 @@ class DeepEnsemble(Thompson):
     """
 
     label: ClassVar[str] = "deep ensemble"
+    single_pass: ClassVar[bool] = False
     members: int = 5
     steps: int = 500
 

@@ -6,10 +6,3 @@ except ImportError as error:
     raise ImportError(
         "lastlayer.botorch needs botorch: pip install 'lastlayer[botorch]'"
     ) from error
-
-from . import paths  # noqa: F401 - registers draws of functions
-from .backbone import Waves
-from .model import LastLayerModel
-from .training import FeatureTraining
-
-__all__ = ["FeatureTraining", "LastLayerModel", "Waves"]
