@@ -98,7 +98,8 @@ def last_layer(
     **training: Any,
 ) -> Model:
     """A variant of the model."""
-    size, options = inputs.shape[-1], {}
+    size = inputs.shape[-1]
+    options: dict[str, Any] = {}
     if waves is not None:
         options = {"backbone": Waves(size, waves), "num_features": waves}
     if activation is not None:
@@ -135,7 +136,7 @@ def measure(variant: str, name: str, size: int, seed: int) -> dict[str, Any]:
         model = last_layer(inputs, values, **VARIANTS[variant])
     seconds = time.process_time() - begun
     with torch.no_grad():
-        posterior = model.posterior(test_inputs.unsqueeze(-2), observation_noise=True)
+        posterior: Any = model.posterior(test_inputs.unsqueeze(-2), observation_noise=True)
         mean, variance = posterior.mean.squeeze(-1), posterior.variance.squeeze(-1)
     normal = torch.distributions.Normal(mean, variance.sqrt())
     return {

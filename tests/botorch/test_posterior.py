@@ -1,6 +1,7 @@
 """The posterior of a last layer is that of brute force, on every shape, and so are its draws."""
 
 import itertools
+from typing import Any
 
 import pytest
 import torch
@@ -34,7 +35,7 @@ def test_the_posterior_is_that_of_brute_force(
     oracle = Oracle(*observations(num_outputs, generator))
     where = points(shape, generator)
     given = torch.rand(*shape, num_outputs, generator=generator) + 0.1
-    argument = {"none": False, "own": True, "given": given}[noise]
+    argument: Any = {"none": False, "own": True, "given": given}[noise]
     added = {"none": None, "own": oracle.noise.expand(*shape, -1), "given": given}[noise]
     posterior = oracle.model.posterior(where, observation_noise=argument)
     assert posterior.mean.shape == (*shape, num_outputs)

@@ -32,14 +32,15 @@ class LastLayerPath(SamplePath):
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Values at inputs (…, n, d), (*sample_shape, …, n); a dimension of m comes before n."""
-        return (self.features(inputs) @ self.weight.unsqueeze(-1)).squeeze(-1)
+        weight: Any = self.weight
+        return (self.features(inputs) @ weight.unsqueeze(-1)).squeeze(-1)
 
     def set_ensemble_as_batch(self, ensemble_as_batch: bool) -> None:
         """Nothing: draws have no dimension of an ensemble."""
 
 
-@DrawMatheronPaths.register(LastLayerModel)
-def draw_paths(model: LastLayerModel, *, sample_shape: Size, **options: Any) -> LastLayerPath:
+@DrawMatheronPaths.register(LastLayerModel)  # type: ignore[untyped-decorator]
+def draw_paths(model: Any, *, sample_shape: Size, **options: Any) -> LastLayerPath:
     """Functions drawn from the posterior of a model, exactly: no prior draw needs an update."""
     weight = model.sample_weights(sample_shape)
     if model.num_outputs == 1:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -104,7 +105,8 @@ def train_features(network: Network, data: Data, plan: FeatureTraining) -> None:
     """Maximise the evidence over backbone and noise, from where they are."""
     if len(data.inputs) > plan.max_data:
         data = data.rows(torch.randperm(len(data.inputs))[: plan.max_data])
-    scaled, head = network.backbone, network.head
+    scaled: Any = network.backbone
+    head: Any = network.head
     named = dict(scaled.backbone.named_parameters())
     weights = {name: value for name, value in named.items() if not _is_scale(name)}
     scales = {name: value for name, value in named.items() if _is_scale(name)}
@@ -148,7 +150,8 @@ def _fan_in(weight: Tensor) -> int:
 @torch.no_grad()
 def fit_last_layer(network: Network, data: Data) -> None:
     """Set the exact posterior of the last layer."""
-    head, weight = network.head, None
+    head: Any = network.head
+    weight = None
     if data.variances is not None:
         variance = data.variances.mean(0)
         head.noise.assign(variance.diag_embed())
