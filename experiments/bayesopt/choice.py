@@ -1,13 +1,13 @@
 """How defaults of `LastLayerModel` were chosen: by log-likelihood of held-out values.
 
-`python -m experiments.bayesopt.choice [variant …]`, on functions that are none of the tasks.
-What has a record is not run again.
+`python -m experiments.bayesopt.choice [--seeds N] [variant …]`, on functions that are none of the
+tasks. What has a record is not run again.
 """
 
 from __future__ import annotations
 
+import argparse
 import itertools
-import sys
 import time
 import warnings
 from collections.abc import Callable
@@ -166,4 +166,8 @@ def main(variants: list[str], seeds: int = 2, path: Path = RECORDED) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("variants", nargs="*")
+    parser.add_argument("--seeds", type=int, default=2)
+    given = parser.parse_args()
+    main(given.variants, given.seeds)

@@ -43,8 +43,8 @@ the number of observations: `python -m experiments.bayesopt.timing`."""
 
 CHOICE = """\
 Defaults were chosen by the log-likelihood of held-out values, on functions that are none of the
-tasks: `python -m experiments.bayesopt.choice`. Mean over {functions} functions and {seeds}, by the
-number of observations, and the mean of all; only variants with records of all of them."""
+tasks: `python -m experiments.bayesopt.choice`. Mean over {functions} and {seeds}, by the number of
+observations, and the mean of all; variants that were not measured on all of them are left out."""
 
 
 def summary(runs: Runs) -> list[str]:
@@ -87,26 +87,26 @@ def choice(results: Path) -> str:
     """Log-likelihoods of the variants among which defaults were chosen."""
     identity = ("variant", "function", "num_points", "seed")
     found = records.read(results / "bayesopt" / "choice.jsonl", identity)
-    if not found:
-        return ""
-    values: dict[str, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
+    values: dict[str, dict[tuple[str, int, int], float]] = defaultdict(dict)
     for record in found:
-        config = record["config"]
-        values[config["variant"]][config["num_points"]].append(record["metrics"]["log_likelihood"])
-    sizes = sorted({size for row in values.values() for size in row})
-    most = max(sum(map(len, row.values())) for row in values.values())
-    rows = []
-    for name, row in values.items():
-        everything = [value for column in row.values() for value in column]
-        if len(everything) == most:
-            rows.append(
-                [name, *(f"{fmean(row[n]):.3f}" for n in sizes), f"{fmean(everything):.3f}"]
-            )
-    rows.sort(key=lambda row: -float(row[-1]))
-    functions = {record["config"]["function"] for record in found}
-    seeds = {record["config"]["seed"] for record in found}
+        variant, *where = (record["config"][name] for name in identity)
+        values[variant][where[0], where[1], where[2]] = record["metrics"]["log_likelihood"]
+    first = {key for row in values.values() for key in row if key[-1] == 0}
+    whole = {name: row for name, row in values.items() if first <= row.keys()}
+    if not whole:
+        return ""
+    common = sorted(set.intersection(*(set(row) for row in whole.values())))
+    sizes = sorted({size for _, size, _ in common})
+    lines = {}
+    for name, row in whole.items():
+        columns = [[row[key] for key in common if key[1] == size] for size in sizes]
+        lines[name] = [*map(fmean, columns), fmean(row[key] for key in common)]
+    order = sorted(lines, key=lambda name: -lines[name][-1])
+    rows = [[name, *(f"{value:.3f}" for value in lines[name])] for name in order]
+    functions, seeds = ({key[at] for key in common} for at in (0, 2))
     about = CHOICE.format(
-        functions=len(functions), seeds="one seed" if len(seeds) == 1 else f"{len(seeds)} seeds"
+        functions=f"{len(functions)} function{'s' * (len(functions) > 1)}",
+        seeds=f"{len(seeds)} seed{'s' * (len(seeds) > 1)}",
     )
     return f"## Choice of defaults\n\n{about}\n\n{table(['', *map(str, sizes), 'all'], rows)}"
 

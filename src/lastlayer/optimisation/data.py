@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -76,10 +77,14 @@ class Data(NamedTuple):
             joined(self.inputs, other.inputs), joined(self.outcomes, other.outcomes), variances
         )
 
+    def map(self, function: Callable[[Tensor], Tensor]) -> Data:
+        """A function of every tensor."""
+        variances = None if self.variances is None else function(self.variances)
+        return Data(function(self.inputs), function(self.outcomes), variances)
+
     def rows(self, rows: Tensor) -> Data:
         """Some of the observations, by index."""
-        variances = None if self.variances is None else self.variances[rows]
-        return Data(self.inputs[rows], self.outcomes[rows], variances)
+        return self.map(lambda part: part[rows])
 
     def select(self, outputs: list[int]) -> Data:
         """The observations of some outputs."""

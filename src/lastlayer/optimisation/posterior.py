@@ -213,7 +213,7 @@ class Surrogate(Model, FantasizeMixin):
     def _apply(self, fn: Any, recurse: bool = True) -> Any:
         """Move or cast the model, and its observations with it."""
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
-        self._data = Data(*(None if part is None else fn(part) for part in self._data))
+        self._data = self._data.map(fn)
         self._targets = fn(self._targets)
         self._updates = tuple(Observations(*map(fn, update)) for update in self._updates)
         return self

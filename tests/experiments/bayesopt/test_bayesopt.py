@@ -136,6 +136,11 @@ def test_records_become_a_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert page.write(tmp_path)
     text = (folder / "README.md").read_text()
     assert text == page.page(Runs.load(EXPERIMENT, tmp_path), tmp_path)
-    for words in ("| Ours ", "## Time of a round", "## Choice of defaults", "one seed"):
+    for words in (
+        "| Ours ",
+        "## Time of a round",
+        "## Choice of defaults",
+        "1 function and 1 seed",
+    ):
         assert words in text
     assert (folder / "curves.png").stat().st_size > 10_000
