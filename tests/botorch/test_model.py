@@ -20,6 +20,7 @@ from botorch.utils.datasets import SupervisedDataset
 from torch import Tensor, nn
 from torch.testing import assert_close
 
+from lastlayer import Prior
 from lastlayer.botorch import FeatureTraining, LastLayerModel, Waves
 from lastlayer.optimisation.data import Data
 from lastlayer.optimisation.training import log_evidence
@@ -204,6 +205,7 @@ def test_what_botorch_asks_for_is_there() -> None:
         (lambda x, y: LastLayerModel(x, y).observe(x, y, y.exp()), "the first came without"),
         (lambda x, y: LastLayerModel(x, y).observe(x, y[:, :1]), r"expected \(d, m\) = \(2, 2\)"),
         (lambda x, y: LastLayerModel(x, y).subset_output([0]).fit(), "shares with the one"),
+        (lambda x, y: LastLayerModel(x, y, prior=Prior(variance=2.0)), "is learned with the feat"),
         (lambda x, y: FeatureTraining(strength=-1.0), "strength must not be negative"),
     ],
 )

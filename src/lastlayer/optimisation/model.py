@@ -26,11 +26,11 @@ class LastLayerModel(Surrogate):
         train_X: inputs, (n, d).
         train_Y: outcomes, (n, m), larger is better.
         train_Yvar: variances of their noise, (n, m); None to estimate one for each output.
-        backbone: from transformed inputs (n, d) to features (n, num_features); a smooth network
-            unless given.
+        backbone: from transformed inputs (n, d) to features (n, num_features); `Waves` unless
+            given.
         num_features: of a backbone that is given.
-        prior: of the noise of transformed outcomes, and of the weights, whose variance is in units
-            of a scale that is learned.
+        prior: of the noise of transformed outcomes, by `noise_dof` and `noise_scale`; the scale of
+            the weights is learned.
         training: how `fit` trains.
         outcome_transform: of outcomes; standardised unless given, None for none.
         input_transform: of inputs; scaled to the unit cube unless given, None for none.

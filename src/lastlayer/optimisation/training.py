@@ -67,6 +67,11 @@ def make_network(
     prior: Prior,
 ) -> Network:
     """A network of initial features for inputs (n, d)."""
+    if prior.variances(bias=True) != (1.0,) or prior.kl_weight != 1:
+        raise ValueError(
+            "the scale of the weights is learned with the features: give the prior a noise_dof and "
+            f"a noise_scale alone, got {prior}"
+        )
     if (backbone is None) != (num_features is None):
         raise ValueError("pass backbone and num_features together, or neither")
     if backbone is None or num_features is None:
