@@ -55,7 +55,7 @@ ACQUISITIONS: dict[str, tuple[Acquisition, int]] = {
     "LogEI": (lambda model: LogExpectedImprovement(model, best_f=-0.1), 1),
     "UCB": (lambda model: UpperConfidenceBound(model, beta=1.0), 1),
     "qLogEI": (lambda model: qLogExpectedImprovement(model, best_f=-0.1), 2),
-    "qLogNEI": (lambda m: qLogNoisyExpectedImprovement(m, data()[0], cache_root=False), 2),
+    "qLogNEI": (lambda m: qLogNoisyExpectedImprovement(m, data()[0]), 2),
     "qKG": (lambda model: qKnowledgeGradient(model, num_fantasies=4), 1),
     "qMES": (lambda model: qMaxValueEntropy(model, torch.rand(50, 2)), 1),
     "TS": (PathwiseThompsonSampling, 2),
@@ -77,7 +77,7 @@ def test_acquisitions_are_optimised(name: str) -> None:
 
 def test_hypervolume_improvement_takes_several_outputs() -> None:
     acquisition = qLogNoisyExpectedHypervolumeImprovement(
-        fitted(2), ref_point=[-1.0, -2.0], X_baseline=data()[0], cache_root=False
+        fitted(2), ref_point=[-1.0, -2.0], X_baseline=data()[0]
     )
     where, value = optimised(acquisition, q=2, options={"maxiter": 10})
     assert where.shape == (2, 2)
