@@ -14,6 +14,7 @@ except ImportError as error:
 
 from . import pages
 from .bandits.run import bandits
+from .bayesopt.run import bayesopt
 from .figures.hyperparameters import hyperparameters
 from .figures.regularizers import regularizers
 from .figures.toy import toy
@@ -29,7 +30,7 @@ app = typer.Typer(
     add_completion=False,
     rich_markup_mode="markdown",
 )
-EXPERIMENTS = (uci.uci, images, text, ood, bandits, toy, regularizers, hyperparameters)
+EXPERIMENTS = (uci.uci, images, text, ood, bandits, bayesopt, toy, regularizers, hyperparameters)
 
 
 @app.callback(invoke_without_command=True)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from .bandits import page as bandits
+from .bayesopt import page as bayesopt
 from .figures import hyperparameters, regularizers, toy
 from .harness.tables import bullets
 from .images import page as images
@@ -19,6 +20,7 @@ PAGES: dict[str, Callable[[Path], str | None]] = {
     "images": images.write,
     "text": text.write,
     "bandits": bandits.write,
+    "bayesopt": bayesopt.write,
     "ood": ood.write,
     "toy": toy.write_page,
     "regularizers": regularizers.write_page,

@@ -25,10 +25,11 @@ LAYERS = [
     ("calibration", "posttraining"),  # conformal prediction is a calibration
     ("ood", "training"),  # OOD thresholds are conformal quantiles; crossfit calibrates
     ("metrics",),
-    ("acquisition", "bandits", "plots"),
+    ("acquisition", "bandits", "optimisation", "plots"),
     ("tabular",),
     (
         "__main__",
+        "botorch",
         "conformal",
         "lightning",
         "onnx",

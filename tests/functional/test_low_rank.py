@@ -7,7 +7,13 @@ import torch
 from torch import Tensor
 from torch.distributions import MultivariateNormal
 
-from lastlayer.functional import low_rank_entropy, low_rank_information, low_rank_log_density
+from lastlayer.functional import (
+    low_rank_condition,
+    low_rank_entropy,
+    low_rank_information,
+    low_rank_log_density,
+    low_rank_root,
+)
 
 every_shape = pytest.mark.parametrize(("num_rows", "rank"), [(1, 1), (3, 8), (5, 5), (9, 4)])
 
@@ -65,3 +71,27 @@ def test_without_noise_a_flat_gaussian_has_no_density(generator: torch.Generator
     assert (low_rank_log_density(error, factor, scale) == -math.inf).all()
     assert (low_rank_entropy(factor, scale) == -math.inf).all()
     assert (low_rank_information(factor, scale) == math.inf).all()
+
+
+@every_shape
+def test_roots_are_triangular_and_their_squares_the_covariance(
+    num_rows: int, rank: int, generator: torch.Generator
+) -> None:
+    _, factor, scale = example(num_rows, rank, generator)
+    root = low_rank_root(factor, scale)
+    noise = scale.square()[..., None, None] * torch.eye(num_rows)
+    torch.testing.assert_close(root.mT @ root, factor @ factor.mT + noise)
+    torch.testing.assert_close(root, root.triu())
+
+
+@every_shape
+def test_conditioning_is_that_of_dense_gaussians(
+    num_rows: int, rank: int, generator: torch.Generator
+) -> None:
+    """For errors of more leading dimensions than the factor has, too."""
+    error, factor, _ = example(num_rows, rank, generator)
+    shift, white, half = low_rank_condition(error, factor[0])
+    gain = factor[0].mT @ torch.linalg.inv(factor[0] @ factor[0].mT + torch.eye(num_rows))
+    torch.testing.assert_close(shift, (gain @ error.unsqueeze(-1)).squeeze(-1))
+    root = torch.eye(rank) - white.mT @ half
+    torch.testing.assert_close(root @ root.mT, torch.eye(rank) - gain @ factor[0])

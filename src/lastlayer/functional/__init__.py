@@ -26,7 +26,13 @@ from .heteroscedastic import (
     expected_log_noise_prior,
     expected_root_precision,
 )
-from .low_rank import low_rank_entropy, low_rank_information, low_rank_log_density
+from .low_rank import (
+    low_rank_condition,
+    low_rank_entropy,
+    low_rank_information,
+    low_rank_log_density,
+    low_rank_root,
+)
 from .numerics import (
     LOG_2PI,
     at_least_float32,
@@ -69,9 +75,11 @@ __all__ = [
     "inverse_wishart_exponent",
     "inverse_wishart_log_density",
     "jensen_bound",
+    "low_rank_condition",
     "low_rank_entropy",
     "low_rank_information",
     "low_rank_log_density",
+    "low_rank_root",
     "mean_evidence",
     "of_output",
     "squared_sum",

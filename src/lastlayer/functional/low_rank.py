@@ -59,9 +59,47 @@ def low_rank_information(factor: Tensor, noise_scale: Tensor) -> Tensor:
     return _log_diagonal(root) - root.shape[-1] * noise_scale.log()
 
 
+def low_rank_root(factor: Tensor, noise_scale: Tensor) -> Tensor:
+    """Upper-triangular R with RᵀR = AAᵀ + σ²I, (*batch, q, q), its diagonal of any sign.
+
+    Arguments as in `low_rank_log_density`.
+    """
+    return _ridge_root(factor.mT, noise_scale)
+
+
+def low_rank_condition(error: Tensor, factor: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    r"""What observing e = Az + ε tells about z, for standard normal z and ε.
+
+    With $LL^\top = I + AA^\top$, $E = L^{-1}A$ and $D = (L + I)^{-1}A$
+
+    $$E[z \mid e] = E^\top L^{-1}e, \qquad \mathrm{Cov}[z \mid e] = CC^\top,\quad
+      C = I - E^\top D$$
+
+    so that a function Fz has the factor $FC = F - (FE^\top)D$ afterwards: a change of rank q.
+
+    Args:
+        error: e, (*batch, q), whose leading dimensions are broadcast with those of A.
+        factor: A, (*batch, q, r), in units of the noise.
+
+    Returns:
+        The mean of z, (*batch, r), and E and D, (*batch, q, r) each.
+    """
+    eye = torch.eye(factor.shape[-2], dtype=factor.dtype, device=factor.device)
+    root = torch.linalg.cholesky(eye + factor @ factor.mT)
+    white = torch.linalg.solve_triangular(root, factor, upper=False)
+    half = torch.linalg.solve_triangular(root + eye, factor, upper=False)
+    error = torch.linalg.solve_triangular(root, error.unsqueeze(-1), upper=False)
+    return (white.mT @ error).squeeze(-1), white, half
+
+
 def _root(factor: Tensor, noise_scale: Tensor) -> Tensor:
     """R with RᵀR = AAᵀ + σ²I, or AᵀA + σ²I if that is smaller, (*batch, m, m)."""
     tall = factor if factor.shape[-1] < factor.shape[-2] else factor.mT
+    return _ridge_root(tall, noise_scale)
+
+
+def _ridge_root(tall: Tensor, noise_scale: Tensor) -> Tensor:
+    """R with RᵀR = TᵀT + σ²I, (*batch, m, m), for T (*batch, n, m)."""
     eye = torch.eye(tall.shape[-1], dtype=tall.dtype, device=tall.device)
     ridge = (noise_scale[..., None, None] * eye).expand(*tall.shape[:-2], *eye.shape)
     return torch.linalg.qr(torch.cat([tall, ridge], -2)).R

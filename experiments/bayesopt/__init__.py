@@ -1,0 +1,1 @@
+"""Bayesian optimisation: surrogates on published tasks."""

@@ -1,0 +1,145 @@
+"""The page of Bayesian optimisation, from the records of runs.
+
+Deterministic: the same records give the same page.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from pathlib import Path
+from statistics import fmean
+
+from ..harness import provenance, records, sections
+from ..harness.statistics import Runs
+from ..harness.tables import bullets, table
+from .figure import draw
+from .run import EXPERIMENT
+from .tasks import AREA, FINAL, PROBLEMS
+
+INTRODUCTION = """\
+# Bayesian optimisation
+
+Written by `python -m experiments report` from the records in this folder, one line per run; do not
+edit. `python -m experiments bayesopt` makes the records, and runs only what has none."""
+
+READING = """\
+Mean ± standard error over trials, larger is better: the best value found, or the hypervolume for
+Branin–Currin and DTLZ1. **Bold** are the best and those less than one standard error (the best's)
+behind it."""
+
+SETTINGS = """\
+Tasks and budgets are published ones (Brunzema et al., 2025), with inputs in the unit cube and the
+same random initial points for all methods. The networks of the network draw have two hidden layers
+of 50 tanh, a new one for each trial. In pest control a category is one of five parts of an input;
+every method sees the middle of the part. All methods choose a batch by Thompson sampling: as many
+drawn functions, each maximised by L-BFGS-B from the 4 best of 1,024 candidates, half of them near
+the best points so far. With two objectives the drawn functions are made one by augmented Chebyshev
+scalarisation with random weights, for all methods. Values are as BoTorch has the functions,
+negated."""
+
+TIMING = """\
+Processor seconds of one round (fit, draw and maximise ten functions) on Hartmann-6, one thread, by
+the number of observations: `python -m experiments.bayesopt.timing`."""
+
+CHOICE = """\
+Defaults were chosen by the log-likelihood of held-out values, on functions that are none of the
+tasks: `python -m experiments.bayesopt.choice`. Mean over {functions} and {seeds}, by the number of
+observations, and the mean of all; variants that were not measured on all of them are left out."""
+
+
+def summary(runs: Runs) -> list[str]:
+    """How ours compares with the Gaussian process and the community's model, task by task."""
+    lines = []
+    for other in ("gp", "vbll"):
+        words = []
+        for task in runs.columns:
+            ours, theirs = (runs.values(method, task, FINAL.name) for method in ("ours", other))
+            if len(ours) and len(theirs):
+                words.append(
+                    f"{PROBLEMS[task].title} {fmean(ours):.3f} and {fmean(theirs):.3f} "
+                    f"({len(ours)} and {len(theirs)} trials)"
+                )
+        if words:
+            lines.append(f"Ours and {runs.methods[other].label}, at the end: {'; '.join(words)}.")
+    return lines
+
+
+def timing(results: Path) -> str:
+    """Seconds of a round by the number of observations."""
+    found = records.read(results / "bayesopt" / "timing.jsonl", ("method", "num_points"))
+    if not found:
+        return ""
+    seconds: dict[str, dict[int, float]] = defaultdict(dict)
+    for record in found:
+        config = record["config"]
+        seconds[config["method"]][config["num_points"]] = record["metrics"]["processor_seconds"]
+    sizes = sorted({size for row in seconds.values() for size in row})
+    entries = EXPERIMENT.entries
+    rows = [
+        [entries[name].title, *(f"{row[n]:.2f}" if n in row else "–" for n in sizes)]
+        for name, row in seconds.items()
+    ]
+    text = table(["", *(f"{size:,}" for size in sizes)], rows)
+    return f"## Time of a round\n\n{TIMING}\n\n{text}"
+
+
+def choice(results: Path) -> str:
+    """Log-likelihoods of the variants among which defaults were chosen."""
+    identity = ("variant", "function", "num_points", "seed")
+    found = records.read(results / "bayesopt" / "choice.jsonl", identity)
+    values: dict[str, dict[tuple[str, int, int], float]] = defaultdict(dict)
+    for record in found:
+        variant, *where = (record["config"][name] for name in identity)
+        values[variant][where[0], where[1], where[2]] = record["metrics"]["log_likelihood"]
+    first = {key for row in values.values() for key in row if key[-1] == 0}
+    whole = {name: row for name, row in values.items() if first <= row.keys()}
+    if not whole:
+        return ""
+    common = sorted(set.intersection(*(set(row) for row in whole.values())))
+    sizes = sorted({size for _, size, _ in common})
+    lines = {}
+    for name, row in whole.items():
+        columns = [[row[key] for key in common if key[1] == size] for size in sizes]
+        lines[name] = [*map(fmean, columns), fmean(row[key] for key in common)]
+    order = sorted(lines, key=lambda name: -lines[name][-1])
+    rows = [[name, *(f"{value:.3f}" for value in lines[name])] for name in order]
+    functions, seeds = ({key[at] for key in common} for at in (0, 2))
+    about = CHOICE.format(
+        functions=f"{len(functions)} function{'s' * (len(functions) > 1)}",
+        seeds=f"{len(seeds)} seed{'s' * (len(seeds) > 1)}",
+    )
+    return f"## Choice of defaults\n\n{about}\n\n{table(['', *map(str, sizes), 'all'], rows)}"
+
+
+def page(runs: Runs, results: Path) -> str:
+    """The whole page, Markdown."""
+    methods = [method for method in runs.methods if runs.has(method)]
+    lines = summary(runs)
+    parts = [
+        INTRODUCTION,
+        bullets(lines) if lines else "",
+        "![Best value or hypervolume by the number of evaluations](curves.png)\n\nMeans over "
+        "trials; bands are one standard error.",
+        READING,
+        f"## At the end\n\n{sections.metric_table(runs, methods, FINAL)}",
+        f"## Mean over rounds\n\n{sections.metric_table(runs, methods, AREA)}",
+        timing(results),
+        f"## Settings\n\n{SETTINGS}\n\n{provenance.settings(runs, EXPERIMENT)}",
+        choice(results),
+        f"## Time\n\n{provenance.times(runs, {'all methods': methods})}",
+        f"## Missing\n\n{provenance.missing(runs, EXPERIMENT)}",
+    ]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def write(results: Path) -> str | None:
+    """Write the page and its figure; a headline for the index, or None without records."""
+    runs = Runs.load(EXPERIMENT, results)
+    if not runs.by_cell:
+        return None
+    folder = results / EXPERIMENT.name
+    # Without the version of matplotlib, the same records give the same file for longer.
+    draw(runs).savefig(folder / "curves.png", metadata={"Software": None})
+    (folder / "README.md").write_text(page(runs, results), encoding="utf-8")
+    lines = summary(runs)
+    return lines[0] if lines else "surrogates on published tasks of Bayesian optimisation."
