@@ -59,8 +59,10 @@ def cubics() -> tuple[Tensor, float, float]:
     behind = (EULER - value) * scale
     bases = [(largest - scale) * scale**j for j in range(3)]
     powers = [behind.clamp(min=LOWEST) ** i for i in range(4)]
-    solution, *errors = _fit(powers, bases, level, level + EULER - behind / largest)
-    return solution * math.log2(math.e), *errors
+    solution, largest_error, mean_error = _fit(
+        powers, bases, level, level + EULER - behind / largest
+    )
+    return solution * math.log2(math.e), largest_error, mean_error
 
 
 def sextics() -> tuple[Tensor, float, float]:

@@ -166,7 +166,8 @@ def test_mixed_precision_finds_the_neighbours_of_double_precision(spread, offset
     # in single precision ‖r‖²/2 − qᵀr, of about 10 here, orders distances of 0.01 to 1e-6/0.01
     margin = {"rtol": 1e-5, "atol": 1e-4 * (1 + offset / 100)}
     assert_close(found[sure].double(), expected[sure], **margin)
-    assert bool(sure.any()) and bool(sure.all()) == (spread == 1)
+    assert bool(sure.any())
+    assert bool(sure.all()) == (spread == 1)
     assert_close(score(queries).double(), expected, **margin)
     exact = ood.NearestNeighbors(SIZE, unit_length=False)
     exact.update(many)

@@ -27,10 +27,10 @@ EULER = 0.5772156649015329
 SPREAD, LOWEST = 2.0, -4.25
 LINE = math.sqrt(SPREAD) * math.log2(math.e)
 COEFFICIENTS = (  # benchmarks/softmax_constants.py fits them
-    (0.422707266, 0.799455522, 0.539172195),
-    (-0.635538786, 0.343359763, -1.67400099),
-    (-0.401471083, -0.826321466, -1.17744286),
-    (0.0922397851, -0.0560988109, -0.431484479),
+    (0.426859039, 0.80883756, 0.480135832),
+    (-0.633989447, 0.37179028, -1.81298759),
+    (-0.404381249, -0.868966281, -1.0317026),
+    (0.0910283832, -0.060662357, -0.400858961),
 )
 # Gauss's nodes and weights for log S where S has the Gamma(2) distribution
 NODES = (-3.4113724435378527, -1.0304306333864115, 0.4385344908019645, 1.5064223963501866)
@@ -189,14 +189,16 @@ class _Scratch(NamedTuple):
     three: Tensor | None  # of the first
 
 
-SCRATCH, NONE = (1, 1, 1, 4, 4, 4, 4), _Scratch(*[None] * 8)
+SCRATCH = (1, 1, 1, 4, 4, 4, 4)
+NONE = _Scratch(None, None, None, None, None, None, None, None)
 
 
 def _scratch(memory: Tensor, like: Tensor) -> _Scratch:
     """The memory in parts, for tensors like the one given and for some of them stacked."""
     used = memory[: sum(SCRATCH) * like.numel()].view(-1, *like.shape)
     parts = [part if len(part) > 1 else part[0] for part in used.split(SCRATCH)]
-    return _Scratch(*parts, parts[4][:3])
+    wide, scale, shift, cubic, first, second, third = parts
+    return _Scratch(wide, scale, shift, cubic, first, second, third, first[:3])
 
 
 # ---------------------------------------------------------------------------------- the rule

@@ -12,6 +12,7 @@ from experiments.__main__ import app
 from experiments.datasets import images
 from experiments.harness import records
 from experiments.ood import cache, encoders, page, problems, run, texts
+from experiments.ood.classifiers import POSTTRAINED, classifiers
 from experiments.ood.problems import Config, Problem
 from lastlayer import ood
 
@@ -59,12 +60,12 @@ def test_features_are_computed_once_and_an_interrupted_run_goes_on(tmp_path, mon
 @pytest.mark.slow
 def test_every_score_is_measured_and_variants_are_what_their_names_say(generator, monkeypatch):
     problem = make_problem(generator)
-    models = run.classifiers(problem)
+    models = classifiers(problem)
     monkeypatch.setattr(run, "classifiers", lambda _: models)
-    network = models[run.POSTTRAINED]
+    network = models[POSTTRAINED]
     found, labels = run.measure(problem)
     probs = network(problem.inside[0]).log_prob(problem.inside[1])
-    assert labels[run.POSTTRAINED]["nll"] == pytest.approx(-probs.mean().item(), rel=1e-4)
+    assert labels[POSTTRAINED]["nll"] == pytest.approx(-probs.mean().item(), rel=1e-4)
     assert labels.keys() == models.keys()
     assert {"FeatureDensity", "energy", "feature_density", "epistemic_variance"} <= set(found)
     shown = ood.compare(network, problem.train, problem.inside, problem.outside)
@@ -88,7 +89,7 @@ def test_records_are_written_once_and_become_a_page(tmp_path, monkeypatch, gener
         made.append(split)
         return problem
 
-    models = run.classifiers(problem)
+    models = classifiers(problem)
     monkeypatch.setattr(run, "classifiers", lambda _: models)
     monkeypatch.setattr(run, "PROBLEMS", {"images": make})
     monkeypatch.setattr(page, "PROBLEMS", {"images": make})
