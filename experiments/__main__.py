@@ -13,6 +13,7 @@ except ImportError as error:
     ) from error
 
 from . import pages
+from .active.run import active
 from .bandits.run import bandits
 from .figures.hyperparameters import hyperparameters
 from .figures.regularizers import regularizers
@@ -29,7 +30,7 @@ app = typer.Typer(
     add_completion=False,
     rich_markup_mode="markdown",
 )
-EXPERIMENTS = (uci.uci, images, text, ood, bandits, toy, regularizers, hyperparameters)
+EXPERIMENTS = (uci.uci, images, text, ood, bandits, active, toy, regularizers, hyperparameters)
 
 
 @app.callback(invoke_without_command=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+from .active import page as active
 from .bandits import page as bandits
 from .figures import hyperparameters, regularizers, toy
 from .harness.tables import bullets
@@ -19,6 +20,7 @@ PAGES: dict[str, Callable[[Path], str | None]] = {
     "images": images.write,
     "text": text.write,
     "bandits": bandits.write,
+    "active": active.write,
     "ood": ood.write,
     "toy": toy.write_page,
     "regularizers": regularizers.write_page,
