@@ -46,8 +46,10 @@ IMDB are film reviews, {problems.NUM_POOL:,} of the training reviews as the pool
 error is the fraction of wrong labels.
 
 Settings of heads were set by labels at random and rows of the pool, or training reviews, that were
-held out; nothing was chosen by test data. With one output and the same noise everywhere, BALD and
-entropy rank the points of a table as their variances do, so they are run on reviews alone."""
+held out; nothing was chosen by test data
+([decision 28](../../docs/decisions/0028-active-learning-protocol.md)). With one output and the same
+noise everywhere, BALD and entropy rank the points of a table as their variances do, so they are run
+on reviews alone."""
 
 
 def comparison(found: Counts) -> str:

@@ -85,8 +85,7 @@ class TableTask(PoolTask):
 class ReviewsTask(PoolTask):
     """Film reviews: a discriminative head, fitted until it converges; the error is that of labels.
 
-    The prior's variance, 4/N, had the lowest NLL of 1/N, 4/N and 16/N on training reviews outside
-    the pool, with labels at random.
+    The prior's variance, 4/N, was chosen on training reviews outside the pool (decision 28).
     """
 
     def fitted(self, rows: Tensor) -> ll.DiscriminativeClassification:
@@ -94,6 +93,7 @@ class ReviewsTask(PoolTask):
         features, target = (part[rows] for part in self.pool)
         width = features.shape[-1]
         prior = ll.Prior(variance=4 / width, bias_variance=1.0)
+        torch.manual_seed(self.seed)  # of the initial mean
         head = ll.DiscriminativeClassification(
             width, 2, num_data=len(rows), bias=True, prior=prior, dtype=features.dtype
         )
