@@ -71,6 +71,7 @@ class TableTask(PoolTask):
         """Exact posterior, noise and prior's variance by the evidence."""
         features, target = (part[rows] for part in self.pool)
         prior = ll.Prior(variance="evidence", noise_scale=0.01)
+        torch.manual_seed(self.seed)  # of the initial mean, from which the variance is estimated
         head = ll.Regression(
             features.shape[-1], 1, num_data=len(rows), bias=True, prior=prior, dtype=features.dtype
         )
