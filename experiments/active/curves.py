@@ -34,6 +34,15 @@ def gains(runs: Runs, method: str, than: str, column: str, metric: Metric) -> li
     return [estimate(values) for values in differences.T[1:]]
 
 
+def initial_spread(runs: Runs, column: str, metric: Metric) -> float:
+    """The largest difference between methods with the same seed and the same initial labels."""
+    first: dict[int, list[float]] = {}
+    for method in runs.methods:
+        for seed, curve in curves(runs, method, column, metric.name).items():
+            first.setdefault(seed, []).append(float(curve[0]))
+    return max((max(values) - min(values) for values in first.values()), default=0.0)
+
+
 class Counts(NamedTuple):
     """Budgets at which a method is better than another, of all, and those beyond two errors."""
 

@@ -14,7 +14,7 @@ from ..harness import provenance
 from ..harness.statistics import Metric, Runs
 from ..harness.tables import BLANK, bullets, table, title
 from . import problems
-from .curves import Counts, budgets, counts, saved
+from .curves import Counts, budgets, counts, initial_spread, saved
 from .figure import draw
 from .methods import METHODS, ONE_BY_ONE, TOGETHER
 from .problems import METRICS, REVIEWS
@@ -50,6 +50,15 @@ held out; nothing was chosen by test data
 ([decision 28](../../docs/decisions/0028-active-learning-protocol.md)). With one output and the same
 noise everywhere, BALD and entropy rank the points of a table as their variances do, so they are run
 on reviews alone."""
+
+REASONS = """\
+Likely reasons of what was missed, none of them tested yet. All methods of `select` choose by the
+variance that is due to the weights. On tables, points of large variance lie at the edges, where
+random features fit worst: they raise the estimated noise, and with it the NLL where most test
+points are. On reviews, variance says nothing about how close a label is to be decided, which the
+entropy of the label does; and in 384 dimensions a few hundred labels leave every review about
+equally unknown. The curves of Power and Wine are flat after the first rounds: noise is most of
+their error, and there is little left to save."""
 
 
 def comparison(found: Counts) -> str:
@@ -136,7 +145,20 @@ def _budgets(runs: Runs) -> str:
             labels = budgets(runs, method, column)
             step = f"{len(labels) - 1} × {int(labels[1] - labels[0])}"
             parts.append(f"{title(column)} {int(labels[0])} + {step}")
-    return f"Labels: {', '.join(parts)}."
+    return f"Labels: {', '.join(parts)}. {_repeated(runs)}"
+
+
+def _repeated(runs: Runs) -> str:
+    """Whether runs that should begin alike did."""
+    found = {c: max(initial_spread(runs, c, metric) for metric in METRICS) for c in runs.columns}
+    unlike = [f"{spread:.4f} on {title(column)}" for column, spread in found.items() if spread]
+    if not unlike:
+        return "With the initial labels all methods have the same scores, seed by seed."
+    return (
+        "With the initial labels methods with the same seed should have the same scores, and "
+        f"differ by at most {', '.join(unlike)}: those runs began from an initial mean without a "
+        "seed, and another run would not repeat them exactly."
+    )
 
 
 def page(runs: Runs) -> str:
@@ -147,6 +169,7 @@ def page(runs: Runs) -> str:
         f"## Targets\n\n{bullets(verdicts(runs))}\n\nA cell is a problem, a metric (error or NLL) "
         "and a budget; means over seeds are compared, and standard errors are of differences "
         "between runs with the same seed.",
+        REASONS,
         "![Error and NLL by the number of labels](curves.png)\n\nMeans over seeds; bands, of LCMD "
         "and random, are one standard error. Dashed are methods that choose points one by one.",
         "## Labels saved to reach random's final score\n\nOf mean curves. A method that does not "

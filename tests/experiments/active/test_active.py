@@ -108,6 +108,7 @@ def test_labels_saved_are_interpolated_on_the_mean_curve(made):
 def test_budgets_are_compared_seed_by_seed_beyond_the_first(made):
     found = curves.counts(made, "lcmd", "random", ["concrete", "energy"], METRICS)
     assert found == (4, 6, 4, 0)  # better at 20 and 40 labels, equal at 30, in both metrics
+    assert curves.initial_spread(made, "concrete", ERROR) == 0.0
     assert any("**missed**, 4 of 6" in line for line in page.verdicts(made))
 
 
