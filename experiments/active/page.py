@@ -53,12 +53,11 @@ on reviews alone."""
 
 REASONS = """\
 Likely reasons of what was missed, none of them tested yet. All methods of `select` choose by the
-variance that is due to the weights. On tables, points of large variance lie at the edges, where
+uncertainty that is due to the weights. On tables, points of large variance lie at the edges, where
 random features fit worst: they raise the estimated noise, and with it the NLL where most test
-points are. On reviews, variance says nothing about how close a label is to be decided, which the
+points are. On reviews, it says little about how close a label is to be decided, which the
 entropy of the label does; and in 384 dimensions a few hundred labels leave every review about
-equally unknown. The curves of Power and Wine are flat after the first rounds: noise is most of
-their error, and there is little left to save."""
+equally unknown. Features that are not trained bound what labels can bring."""
 
 
 def comparison(found: Counts) -> str:
