@@ -13,6 +13,7 @@ except ImportError as error:
     ) from error
 
 from . import pages
+from .active.run import active
 from .bandits.run import bandits
 from .bayesopt.run import bayesopt
 from .figures.hyperparameters import hyperparameters
@@ -30,7 +31,18 @@ app = typer.Typer(
     add_completion=False,
     rich_markup_mode="markdown",
 )
-EXPERIMENTS = (uci.uci, images, text, ood, bandits, bayesopt, toy, regularizers, hyperparameters)
+EXPERIMENTS = (
+    uci.uci,
+    images,
+    text,
+    ood,
+    bandits,
+    bayesopt,
+    active,
+    toy,
+    regularizers,
+    hyperparameters,
+)
 
 
 @app.callback(invoke_without_command=True)

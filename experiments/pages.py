@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+from .active import page as active
 from .bandits import page as bandits
 from .bayesopt import page as bayesopt
 from .figures import hyperparameters, regularizers, toy
@@ -21,6 +22,7 @@ PAGES: dict[str, Callable[[Path], str | None]] = {
     "text": text.write,
     "bandits": bandits.write,
     "bayesopt": bayesopt.write,
+    "active": active.write,
     "ood": ood.write,
     "toy": toy.write_page,
     "regularizers": regularizers.write_page,

@@ -56,6 +56,8 @@ def test_report_writes_a_page_for_each_experiment_with_records_and_an_index(tmp_
     shutil.copy(RECORDED / "bandits" / "wheel-uniform.jsonl", tmp_path / "bandits")
     (tmp_path / "bayesopt").mkdir()
     shutil.copy(RECORDED / "bayesopt" / "branin-random.jsonl", tmp_path / "bayesopt")
+    (tmp_path / "active").mkdir()
+    shutil.copy(RECORDED / "active" / "energy-lcmd.jsonl", tmp_path / "active")
     (tmp_path / "ood").mkdir()
     shutil.copy(RECORDED / "ood" / "texts.jsonl", tmp_path / "ood")
     written = lines("report", "--results", str(tmp_path))

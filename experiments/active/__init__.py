@@ -1,0 +1,1 @@
+"""Active learning: test error and NLL by the number of labels."""
