@@ -1,9 +1,10 @@
-"""What predicting class probabilities loses and takes: NLL on real features, and memory.
+"""What predicting class probabilities loses and takes: NLL on real features, memory, and time.
 
 Heads are fitted on fixed features, and held-out examples predicted by the default rule, by twenty
 samples as in the vbll package, and by the accurate rule with many nodes, which counts as exact.
 Memory is the most that is allocated at once from features to probabilities, beside parameters and
-features, in units of one logit per example and class.
+features, in units of one logit per example and class. Times are of everything that a predictive
+computes, beside `nn.Linear` with softmax and twenty samples, interleaved.
 """
 
 from __future__ import annotations
@@ -12,7 +13,10 @@ import argparse
 import os
 import sys
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -22,9 +26,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import lastlayer as ll
 from benchmarks.memory import allocated
-from benchmarks.problems import HELD_OUT, Problem, reviews, tables
+from benchmarks.problems import HELD_OUT, Problem, reviews, stored, tables
 from benchmarks.report import Row, environment, print_table, write_json
-from benchmarks.timing import progress
+from benchmarks.timing import interleave, progress
 from lastlayer.functional import expected_log_softmax
 
 NUM_NODES = 200
@@ -37,6 +41,15 @@ LARGE = (  # covariance, examples, features, classes
     ("low_rank", 128, 256, 32_000),
     ("kronecker", 128, 256, 32_000),
 )
+
+
+CALLS = (  # of a predictive
+    ("probs", lambda predictive, labels: predictive.probs()),
+    ("log_prob", lambda predictive, labels: predictive.log_prob(labels)),
+    ("entropy", lambda predictive, labels: predictive.entropy()),
+    ("mutual_information", lambda predictive, labels: predictive.mutual_information()),
+)
+TIMED = (10, 100, 1000)  # classes, of 128 examples of 640 features
 
 
 def problems(folder: Path) -> list[Problem]:
@@ -95,6 +108,54 @@ def _nll(log_probs: Tensor, labels: Tensor) -> float:
     return float(-log_probs.gather(-1, labels.unsqueeze(-1)).mean())
 
 
+def _softmax(layer: torch.nn.Linear, features: Tensor) -> Tensor:
+    probs: Tensor = layer(features).softmax(-1)
+    return probs
+
+
+def _samples(predictive: Any, labels: Tensor) -> Tensor:
+    probs: Tensor = predictive.probs(num_samples=20)
+    return probs
+
+
+def _predicted(
+    head: ll.DiscriminativeClassification, features: Tensor, call: Any, labels: Tensor
+) -> object:
+    return call(head(features), labels)
+
+
+def time_rows(seconds: float) -> list[Row]:
+    """Times of everything that a head with diagonal covariances predicts."""
+    rows: list[Row] = []
+    for num_classes in TIMED:
+        progress(f"time: {num_classes} classes")
+        generator = torch.Generator().manual_seed(0)
+        features = torch.randn(128, 640, generator=generator)
+        labels = torch.randint(num_classes, (128,), generator=generator)
+        head = ll.DiscriminativeClassification(
+            640, num_classes, num_data=50_000, covariance="diagonal"
+        )
+        steps: dict[str, Callable[[], object]] = {
+            "linear": partial(_softmax, torch.nn.Linear(640, num_classes), features),
+            "20 samples": partial(_predicted, head, features, _samples, labels),
+            **{name: partial(_predicted, head, features, call, labels) for name, call in CALLS},
+        }
+        with torch.no_grad():
+            timings = interleave(steps, seconds, 3)
+        taken = {name: timing.median for name, timing in timings.items()}
+        for name, _ in CALLS:
+            rows.append(
+                {
+                    "what": name,
+                    "size": f"B128 N640 K{num_classes}",
+                    "ms": 1e3 * taken[name],
+                    "× nn.Linear": taken[name] / taken["linear"],
+                    "20 samples / ours": taken["20 samples"] / taken[name],
+                }
+            )
+    return rows
+
+
 def memory_rows() -> list[Row]:
     """Peak memory of predicting with large last layers."""
     rows: list[Row] = []
@@ -133,10 +194,20 @@ def main() -> None:
         default=Path(os.environ.get("LASTLAYER_DATA", "data")),
         help="folder of all data (default: the variable LASTLAYER_DATA)",
     )
+    parser.add_argument("--features", type=Path, help="also of a pretrained network, with labels")
+    parser.add_argument("--seconds", type=float, default=1.0, help="of each time (default: 1)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write everything here")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    results = {"memory": memory_rows(), "nll": nll_rows(problems(arguments.data))}
+    found = problems(arguments.data)
+    if arguments.features is not None:
+        found.append(stored(arguments.features))
+    results = {
+        "times": time_rows(arguments.seconds),
+        "memory": memory_rows(),
+        "nll": nll_rows(found),
+    }
+    print_table("Times", results["times"])
     print_table("Most that is allocated in a prediction", results["memory"])
     print_table(f"Held-out NLL against {NUM_NODES} nodes", results["nll"])
     if arguments.json:

@@ -33,6 +33,7 @@ TABLES: dict[str, Tables] = {
         "cancellation": partial(section, "cancellation"),
         "grid": performance.grid,
         "predict": performance.predict,
+        "calls": partial(section, "times", "predicting.json"),
         "large": partial(section, "memory", "predicting.json"),
         "lost": partial(section, "nll", "predicting.json"),
         "observed": partial(section, "observed", "observed.json"),

@@ -198,9 +198,9 @@ VARIANCES = [0.0, 0.03, 0.3, 1.0, 3.0, 10.0, 100.0, 1000.0]
 
 @pytest.mark.parametrize("variance", VARIANCES)
 def test_fitted_exponents_are_those_of_a_normal_and_a_gumbel_variable(variance: float) -> None:
-    classes = softmax_entropy._classes(torch.zeros(1), torch.tensor([variance]))
+    classes = softmax_entropy.exponents_of(torch.zeros(1), torch.tensor([variance]))
     value = torch.linspace(-3, 6, 200).unsqueeze(-1) * math.sqrt(1 + variance)
-    exponent, hazard = softmax_entropy._exponents(classes, value)
+    exponent, hazard = softmax_entropy.exponents(classes, value)
     cdf, density = by_trapezoid(value, variance)
     torch.testing.assert_close((-exponent).exp(), cdf, rtol=0, atol=2e-3)
     scaled = math.sqrt(1 + variance) * (hazard * (-exponent).exp() - density)

@@ -88,7 +88,8 @@ class _Classes(NamedTuple):
     powers: Tensor  # coefficients of u⁰, u¹, …, and the right limit of u
 
 
-def _classes(mean: Tensor, variance: Tensor) -> _Classes:
+def exponents_of(mean: Tensor, variance: Tensor) -> _Classes:
+    """What `exponents` needs of means and variances (*batch, K)."""
     z = (1 + BEND * variance).reciprocal()
     scale = (1 + SCALE * variance).rsqrt()
     powers = [torch.ones_like(z), BEND * variance * z]
@@ -99,7 +100,18 @@ def _classes(mean: Tensor, variance: Tensor) -> _Classes:
     return _Classes(scale, (mean + EULER) * scale, rows.unflatten(1, z.shape))
 
 
-def _exponents(classes: _Classes, nodes: Tensor) -> tuple[Tensor, Tensor]:
+def inner_exponents(classes: _Classes, nodes: Tensor) -> Tensor:
+    """A = −log F at nodes (nodes, *batch, 1) that are not in its tails, (nodes, *batch, K)."""
+    *lower, highest, right = classes.powers
+    u = nodes * classes.scale - classes.shift
+    inside = u.clamp_min(LEFT).minimum(right)
+    height = highest
+    for power in reversed(lower):
+        height = torch.addcmul(power, height, inside)
+    return torch.sub(height, u - inside).clamp_max(HIGHEST).exp()
+
+
+def exponents(classes: _Classes, nodes: Tensor) -> tuple[Tensor, Tensor]:
     """A = −log F and −A′ at nodes (nodes, *batch, 1), each (nodes, *batch, K)."""
     *lower, second, highest, right = classes.powers
     u = nodes * classes.scale - classes.shift
@@ -155,9 +167,9 @@ class _Terms(NamedTuple):
 
 
 def _terms(mean: Tensor, variance: Tensor) -> _Terms:
-    classes = _classes(mean, variance)
+    classes = exponents_of(mean, variance)
     nodes, weights = _nodes(mean, variance, classes)
-    exponent, hazard = _exponents(classes, nodes)
+    exponent, hazard = exponents(classes, nodes)
     total = exponent.sum(-1, keepdim=True)
     return _Terms(nodes, weights * (-total).exp(), total, hazard)
 

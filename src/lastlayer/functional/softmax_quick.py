@@ -6,8 +6,8 @@ integral of `expected_softmax` is, by parts and with S itself as the variable,
 $$E[\mathrm{softmax}_k] = -\int A_k'(t)\,e^{-S(t)}\,dt = \int_0^\infty \frac{A_k}{S}\,S e^{-S}\,dS$$
 
 the mean share of class k in S where S has the Gamma(2) distribution. The share is a smooth
-function of log S, and constant without variance: four nodes of Gauss's rule do, and log A is a
-cubic in a scaled value.
+function of log S, and constant without variance: four nodes of Gauss's rule do. To find them, log A
+is a cubic in a scaled value; at the nodes it is of degree six, as in `softmax_entropy`.
 """
 
 import functools
@@ -20,8 +20,8 @@ import torch
 from torch import Tensor
 
 from .numerics import full_precision, is_traced
+from .softmax_entropy import EULER, exponents_of, inner_exponents
 
-EULER = 0.5772156649015329
 # log₂ A + γ log₂ e is LINE b plus a cubic in b = (m + γ − t)/√(v + SPREAD), constant below LOWEST,
 # whose coefficients (rows) are polynomials in r = 1/√(v + SPREAD) (columns) times 1/√SPREAD − r.
 SPREAD, LOWEST = 2.0, -4.25
@@ -250,26 +250,31 @@ class _Terms(NamedTuple):
     """What is added up, at the nodes."""
 
     behind: Tensor  # b, (nodes, examples, K)
-    exponent: Tensor  # exp(γ) A, (nodes, examples, K)
-    shares: Tensor  # weights over exp(γ) S, (nodes, examples, 1)
+    exponent: Tensor  # A, (nodes, examples, K)
+    shares: Tensor  # weights over S, (nodes, examples, 1)
 
 
-def _terms(classes: _Classes, constants: _Constants, scratch: _Scratch) -> _Terms:
+def _terms(
+    mean: Tensor, variance: Tensor, classes: _Classes, constants: _Constants, scratch: _Scratch
+) -> _Terms:
     # straight lines through coarse points lead to where log S is about that of Gauss's nodes
     height = _exponents(classes, classes.coarse, scratch)[1].sum(-1, keepdim=True).log()
     above = height[:-1]
     fall = above - height[1:]
     below = (above - constants.nodes).clamp_min(0).minimum(fall)
     nodes = (below * (classes.steps / fall.clamp_min(1e-6))).sum(1) + classes.coarse[0]
-    behind, exponent = _exponents(classes, nodes, scratch)
+    behind = torch.addcmul(classes.shift, nodes, classes.scale, value=-1, out=scratch.first)
+    # where the nodes are matters to second order, what is added up there does not
+    exponent = inner_exponents(exponents_of(mean, variance), nodes + EULER)
     total = exponent.sum(-1)
-    weights = torch.addmm(constants.weights, constants.slopes, total.log()).clamp_min(0)
-    shares = weights / (total * weights.sum(0))
-    return _Terms(behind, exponent, shares.unsqueeze(-1))
+    weights = torch.addmm(constants.weights, constants.slopes, total.log() + EULER).clamp_min(0)
+    weights = weights / (total * weights.sum(0))
+    return _Terms(behind, exponent, weights.unsqueeze(-1))
 
 
 def _softmax(mean: Tensor, variance: Tensor, constants: _Constants, scratch: _Scratch) -> Tensor:
-    terms = _terms(_classes(mean, variance, constants, scratch), constants, scratch)
+    classes = _classes(mean, variance, constants, scratch)
+    terms = _terms(mean, variance, classes, constants, scratch)
     return torch.mul(terms.exponent, terms.shares, out=scratch.second).sum(0)
 
 
@@ -277,7 +282,7 @@ def _log_softmax(
     mean: Tensor, variance: Tensor, constants: _Constants, scratch: _Scratch
 ) -> Tensor:
     classes = _classes(mean, variance, constants, scratch)
-    terms = _terms(classes, constants, scratch)
+    terms = _terms(mean, variance, classes, constants, scratch)
     parts = torch.mul(terms.exponent, terms.shares, out=scratch.second)
     probs = parts.sum(0)
     # below LOWEST the line falls too slowly, unless there is no variance
