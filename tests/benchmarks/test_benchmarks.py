@@ -110,6 +110,7 @@ def test_prior_benchmark_scores_every_candidate_on_held_out_data(
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*link_approx:UserWarning")  # laplace-torch's own
+@pytest.mark.filterwarnings("ignore:Full backward hook:UserWarning")
 def test_post_trained_networks_are_scored_beside_the_network(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -213,9 +213,9 @@ def test_fitted_cubics_are_those_of_a_normal_and_a_gumbel_variable(variance: flo
     constants = softmax_quick._constants(2, mean.dtype, mean.device)
     classes = softmax_quick._classes(mean, variances, constants, softmax_quick.NONE)
     value = torch.linspace(-1.5, 6, 200).unsqueeze(-1) * math.sqrt(1 + variance)
-    nodes = value.unsqueeze(-1) - softmax_quick.EULER
+    nodes = value.unsqueeze(-1) - softmax_entropy.EULER
     exponent = softmax_quick._exponents(classes, nodes, softmax_quick.NONE)[1][..., 0]
-    exponent = exponent * math.exp(-softmax_quick.EULER)
+    exponent = exponent * math.exp(-softmax_entropy.EULER)
     torch.testing.assert_close(
         (-exponent).exp(), by_trapezoid(value, variance)[0], rtol=0, atol=0.02
     )
@@ -251,7 +251,7 @@ def test_weights_integrate_cubics_to_first_order_in_where_nodes_are(shift: float
         density = (2 * value - value.exp()).softmax(-1)
         for power in range(4):
             expected = (density * value**power).sum()
-            found = (weights * (nodes - softmax_quick.EULER) ** power).sum()
+            found = (weights * (nodes - softmax_entropy.EULER) ** power).sum()
             torch.testing.assert_close(found, expected, rtol=0, atol=1e-5 * abs(shift) + 1e-7)
 
 

@@ -526,7 +526,9 @@ def test_large_features_come_to_an_end() -> None:
         ll.posttrain(network, data, covariance=covariance, bound="jensen")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # that the optimum was not reached
-            found = ll.posttrain(network, data, covariance=covariance, bound="tilted")
+            found = ll.posttrain(
+                network, data, covariance=covariance, bound="tilted", max_passes=10
+            )
         assert found.head.mean.isfinite().all()
 
 
