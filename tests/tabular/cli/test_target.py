@@ -29,11 +29,19 @@ def test_decimals_are_numbers_and_nan_is_missing(tmp_path):
     assert infer_task(flags) == ("classification", "two values")
 
 
-def test_numbers_with_signs_are_not_taken_for_classes(tmp_path, capsys):
+def test_text_that_does_not_repeat_is_not_taken_for_classes(tmp_path, capsys):
     path = tmp_path / "x.csv"
-    path.write_text("size,price\n" + "".join(f"{at},${at}.50\n" for at in range(40)))
+    path.write_text("size,price\n" + "".join(f"{at},{at}a{at}\n" for at in range(40)))
     message = failed(capsys, "fit", str(path), "--target", "price")
-    assert "text such as '$0.50', with 40 different values in 40 rows" in message
+    assert "text such as '0a0', with 40 different values in 40 rows" in message
+    assert "--task classification" in message
+
+
+def test_a_target_that_is_mostly_numbers_names_the_rows_that_are_not(tmp_path, capsys):
+    path = tmp_path / "x.csv"
+    path.write_text("a,y\n" + "".join(f"{at},{at}%\n" for at in range(9)) + "9,about 9\n")
+    message = failed(capsys, "fit", str(path), "--target", "y")
+    assert "9 of 10 values are numbers in %; row 10 has 'about 9': correct it" in message
     assert "--task classification" in message
 
 

@@ -6,6 +6,7 @@ import importlib.resources
 import random
 import sys
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -69,27 +70,41 @@ def fit(
     ] = None,
     seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Random seed.")] = 0,
     delimiter: Delimiter = None,
+    month_first: Annotated[
+        bool | None,
+        typer.Option(
+            "--month-first/--day-first",
+            help="How to read dates such as 01/02/2020, where the column does not tell.",
+        ),
+    ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="Show only errors.")] = False,
 ) -> None:
     """Train a model on a table.
 
     The kind of each column is inferred and shown: number, date, category; missing values are fine.
+    Numbers may be written as `$1,234.50`, `1.234,56` or `3 kg`, dates as `31.12.2020`. Values that
+    are in the way are named before training, and columns that look like identifiers.
     Number of epochs, regularisation and calibration are chosen by cross-validation.
     """
-    from ..estimators import LastLayerClassifier, LastLayerRegressor
-    from ..files.folder import check_folder, save
     from ..files.tables import TableFile
-    from .display import columns_table, held_out_lines
-    from .target import infer_task, kind_of, split_target
 
     console.quiet = quiet
     roles = check_roles(target, ignore or [], weight)
-    check_folder(model)
     file = TableFile(train, read_delimiter(delimiter))
     file.require(roles)
-    table = file.read()
+
+    from ..estimators import LastLayerClassifier, LastLayerRegressor
+    from ..files.folder import check_folder, save
+    from .display import columns_table, held_out_lines, notice_lines
+    from .notices import notices
+    from .target import check_numbers, infer_task, kind_of, split_target
+
+    check_folder(model)
+    table, formats, found = file.read(month_first)
     started = time.monotonic()
     chosen, why = task.value, "by --task"
+    if task is not Task.classification:
+        check_numbers(target, found)
     if task is Task.auto:
         chosen, why = infer_task(table[target])
     labels = [name for name in table.column_names[:1] if name in ROW_LABELS and name not in roles]
@@ -105,6 +120,10 @@ def fit(
         "verbose": not quiet and sys.stderr.isatty(),
     }
     console.print(f"{_bold(train)}: {table.num_rows:,} rows, {table.num_columns} columns")
+    if not file.parquet and file.encoding != "utf-8":
+        console.print(f"the file is not UTF-8; it is read as {file.encoding}")
+    for line in notice_lines(found, {*(ignore or []), *labels}):
+        console.print(line)
     console.print(f"{chosen} of {_bold(target)}: {why}")
     if chosen == "regression" and head is not Head.discriminative:
         console.print(f"--head {head.value} is for classification, and has no effect here")
@@ -120,14 +139,18 @@ def fit(
         else LastLayerClassifier(head.value, **options)
     )
     distinct = estimator.read(rows, known, counts)
-    console.print(columns_table(estimator.columns_, rows))
+    console.print(columns_table(estimator.columns_, rows, formats))
+    for line in notice_lines(notices(estimator.columns_, rows)):
+        console.print(line)
     estimator.train(distinct)
+    kept = {target, *(column.name for column in estimator.columns_.used)}
     about = {
         "target": target,
         "target_kind": kind_of(table[target]) if chosen == "classification" else "number",
         "file": train.name,
         "rows": rows.num_rows,
         "weight": weight,
+        "formats": {name: asdict(formats[name]) for name in formats if name in kept},
     }
     save(estimator, model, about)
     for line in held_out_lines(estimator, target):
@@ -158,24 +181,26 @@ def predict(
     Numbers get a mean, a standard deviation and an interval; classes get probabilities. A high
     ood_score means an out-of-distribution row; `unusual` means above the threshold.
     """
-    from ..files.tables import TableFile
+    check_level(level)
+    file = _open(model, table, delimiter)
+    check_apart(table, to)
+
     from ..files.writing import Writer, side_by_side
     from .cluster import predicted
     from .display import warning_lines
     from .saved import SavedModel
 
-    check_level(level)
-    saved, file = SavedModel(model), TableFile(table, read_delimiter(delimiter))
-    check_apart(table, to)
+    saved = SavedModel(model)
     rows = unusual = 0
     with replacing(to) as partial, tqdm(unit=" rows", unit_scale=True, disable=None) as bar:
         writer = Writer(partial, to)
-        parts = predicted(saved, saved.parts(file), lambda part: part, level, executor)
+        parts = predicted(saved, saved.parts(file), lambda part: part.rows, level, executor)
         for part, predictions in parts:
-            rows += part.num_rows
+            rows += part.rows.num_rows
             unusual += sum(predictions["unusual"].to_pylist())
-            writer.write(side_by_side(part, predictions) if with_inputs else predictions)
-            bar.update(part.num_rows)
+            inputs = part.rows if writer.parquet else part.written
+            writer.write(side_by_side(inputs, predictions) if with_inputs else predictions)
+            bar.update(part.rows.num_rows)
         writer.close()
     for line in warning_lines(saved):
         console.print(line)
@@ -190,13 +215,14 @@ def evaluate(
     delimiter: Delimiter = None,
 ) -> None:
     """Score predictions on held-out data: rows that were not trained on."""
+    file = _open(model, table, delimiter)
+
     from ..files.codec import dumps
-    from ..files.tables import TableFile
     from .display import scores_table, warning_lines
     from .saved import SavedModel
 
     saved = SavedModel(model)
-    scores = saved.evaluate(TableFile(table, read_delimiter(delimiter)))
+    scores = saved.evaluate(file)
     if as_json:
         print(dumps(scores, portable=True))
         return
@@ -215,12 +241,13 @@ def report(
     delimiter: Delimiter = None,
 ) -> None:
     """Write a page about a model: scores, calibration, unusual rows, effects of columns."""
-    from ..files.tables import TableFile
+    file = _open(model, table, delimiter)
+    check_apart(table, to)
+
     from ..report import write_report
     from .saved import SavedModel
 
-    saved, file = SavedModel(model), TableFile(table, read_delimiter(delimiter))
-    check_apart(table, to)
+    saved = SavedModel(model)
     write_report(saved.estimator, saved.whole(file), saved.target, to)
     console.print(f"{_bold(to)} written; open it in a browser")
 
@@ -275,6 +302,15 @@ def doctor() -> None:
     Please add it to a report of a bug.
     """
     print_doctor()
+
+
+def _open(model: Path, table: Path, delimiter: str | None) -> Any:
+    """The table, if it and the model are there: checked before anything slow is imported."""
+    from ..files.errors import check_model_folder
+    from ..files.tables import TableFile
+
+    check_model_folder(model)
+    return TableFile(table, read_delimiter(delimiter))
 
 
 def _show_command(command: str) -> None:

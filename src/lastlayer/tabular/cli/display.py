@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -12,12 +13,16 @@ from rich.markup import escape
 from rich.table import Table
 
 from ..columns import Column, Columns
+from ..files.dates import ISO, in_words
+from ..files.inference import Notice, listed_rows
+from ..files.parsing import Format
 
 if TYPE_CHECKING:
     from .saved import SavedModel
 
 MAX_COLUMNS = 40  # listed
 MAX_LEVELS = 4  # listed of a category
+MAX_NOTICES = 12  # listed
 SCORES = {
     "rows": "rows",
     "rmse": "root mean squared error (RMSE)",
@@ -35,8 +40,11 @@ SCORES = {
 SHARES = ("coverage_0.9", "unusual", "accuracy")
 
 
-def columns_table(columns: Columns, rows: pa.Table) -> Table:
+def columns_table(
+    columns: Columns, rows: pa.Table, formats: dict[str, Format] | None = None
+) -> Table:
     """The kind of each column, with missing values and values."""
+    formats = formats or {}
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
     for name in ("column", "kind", "missing", "values"):
         table.add_column(name, justify="right" if name == "missing" else "left")
@@ -46,7 +54,7 @@ def columns_table(columns: Columns, rows: pa.Table) -> Table:
             escape(column.name),
             column.kind,
             f"{missing:,}" if missing else "",
-            escape(_values(column, rows[column.name])),
+            escape(_values(column, rows[column.name], formats.get(column.name))),
         )
     others = Counter(column.kind for column in columns.columns[MAX_COLUMNS:])
     if others:
@@ -55,7 +63,7 @@ def columns_table(columns: Columns, rows: pa.Table) -> Table:
     return table
 
 
-def _values(column: Column, values: Any) -> str:
+def _values(column: Column, values: Any, form: Format | None) -> str:
     """What a column holds, in a few words."""
     if column.note:
         return column.note
@@ -67,7 +75,19 @@ def _values(column: Column, values: Any) -> str:
     except pa.ArrowNotImplementedError:  # durations
         return ""
     texts = [f"{end:g}" if isinstance(end, float) else str(end) for end in ends]
-    return " to ".join(text.removesuffix(" 00:00:00") for text in texts)
+    between = " to ".join(text.removesuffix(" 00:00:00") for text in texts)
+    if form is None:
+        return between
+    written = form.pattern not in ("", ISO)
+    return f"{between} {form.unit}".rstrip() + f" ({in_words(form.pattern)})" * written
+
+
+def notice_lines(notices: list[Notice], ignored: Collection[str] = ()) -> list[str]:
+    """What to know about columns before training, except of those that are ignored."""
+    shown = [notice for notice in notices if notice.column not in ignored]
+    lines = [f"[yellow]{escape(f'{name}: {text}')}[/yellow]" for name, text, _ in shown]
+    more = len(lines) - MAX_NOTICES
+    return [*lines[:MAX_NOTICES], *([f"and {more:,} more such columns"] if more > 0 else [])]
 
 
 def held_out_lines(estimator: Any, target: str) -> list[str]:
@@ -100,8 +120,12 @@ def scores_table(scores: dict[str, float]) -> Table:
 
 
 def warning_lines(model: SavedModel) -> list[str]:
-    """Warnings of overflows, and of missing values and levels that were not in training."""
+    """Warnings of overflows, unread and missing values, and levels that were not in training."""
     lines = []
+    for name, rows in model.unread.items():
+        kind = "targets" if name == model.about.get("target") else "values"
+        text = f"{name}: {len(rows):,} {kind} could not be read: {listed_rows(rows)}"
+        lines.append(f"[yellow]{escape(text)}; taken as missing, correct them[/yellow]")
     if model.num_infinite:
         text = f"rows with predictions that are not finite: {model.num_infinite:,}"
         lines.append(f"[yellow]{text}; their values are too large, correct them[/yellow]")

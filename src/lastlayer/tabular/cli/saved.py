@@ -11,8 +11,10 @@ import pyarrow.compute as pc
 import torch
 
 from ...metrics import ClassificationMetrics, RegressionMetrics
+from ..files.errors import FileError
 from ..files.folder import open_folder
-from ..files.tables import FileError, TableFile, listed
+from ..files.parsing import Format
+from ..files.tables import Part, TableFile, listed
 from ..predictions import max_rows
 from ..reading import Reading, read
 from ..scores import ExplainedVariance
@@ -31,6 +33,7 @@ class SavedModel:
         new_levels: levels met so far that have no code of their own, by column.
         num_newly_missing: rows met so far with a missing value in a column without any in training.
         num_infinite: rows met so far whose predictions overflow.
+        unread: rows met so far whose values could not be read, with them, by column.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -39,6 +42,7 @@ class SavedModel:
         self.task: str = self.estimator.task
         self.new_levels: dict[str, set[str]] = {}
         self.num_newly_missing = self.num_infinite = 0
+        self.unread: dict[str, list[tuple[int, str]]] = {}
 
     @property
     def target(self) -> str:
@@ -50,26 +54,37 @@ class SavedModel:
             )
         return str(self.about["target"])
 
-    def parts(self, file: TableFile, *, with_target: bool = False) -> Iterator[pa.Table]:
-        """The rows of a file, some at a time, with columns of the kinds they had in training."""
-        kinds = {column.name: column.kind for column in self.estimator.columns_.used}
-        absent = [name for name in kinds if name not in file.columns]
+    def format(self, name: str, kind: str) -> Format:
+        """How a column of a kind was written in training."""
+        known = self.about.get("formats", {}).get(name)
+        if known is None or (kind == "number") != (known["kind"] == "number"):
+            return Format(kind)  # of a Parquet file, or a boolean that became a number
+        return Format(**known)
+
+    def parts(self, file: TableFile, *, with_target: bool = False) -> Iterator[Part]:
+        """The rows of a file, some at a time, with columns as they were written in training."""
+        used = self.estimator.columns_.used
+        formats = {column.name: self.format(column.name, column.kind) for column in used}
+        absent = [name for name in formats if name not in file.columns]
         if absent:
             raise FileError(
                 f"{file.path} lacks {listed(absent)}, which the model needs; it has "
                 f"{listed(file.columns)}"
             )
         if with_target:
-            kinds[self.target] = self.about.get("target_kind", "text")
+            kind = "number" if self.task == "regression" else self.about.get("target_kind", "text")
+            formats[self.target] = self.format(self.target, kind)
         size = max_rows(self.estimator.model_)
-        for part in file.parts(kinds):
-            for start in range(0, part.num_rows, size):
-                rows = part.slice(start, size)
-                yield with_labels(rows, self.target, self.task) if with_target else rows
+        for written, table in file.parts(formats, self.unread):
+            for start in range(0, table.num_rows, size):
+                rows = table.slice(start, size)
+                rows = with_labels(rows, self.target, self.task) if with_target else rows
+                yield Part(written.slice(start, size), rows)
 
     def whole(self, file: TableFile) -> pa.Table:
         """All rows of a file, with targets if it has them."""
-        return pa.concat_tables(self.parts(file, with_target=self.target in file.columns))
+        parts = self.parts(file, with_target=self.target in file.columns)
+        return pa.concat_tables(part.rows for part in parts)
 
     def predictions(self, table: pa.Table, level: float) -> pa.Table:
         """Predictions for the rows of a table, as columns to write."""
@@ -96,7 +111,7 @@ class SavedModel:
         rows = unusual = 0
         file.require([self.target])
         for part in self.parts(file, with_target=True):
-            labelled = part.filter(pc.is_valid(part[self.target]))
+            labelled = part.rows.filter(pc.is_valid(part.rows[self.target]))
             if not labelled.num_rows:
                 continue
             reading = self._read(labelled, self.target)

@@ -8,7 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..files.tables import FileError
+from ..files.errors import FileError
+from ..files.inference import Notice
 from ..values import as_text
 
 MAX_UNREPEATED = 20  # classes of a text that is rarely the same in two rows
@@ -40,6 +41,16 @@ def infer_task(target: Any) -> tuple[str, str]:
     if count <= MAX_COUNTS and np.array_equal(values, np.round(values)):
         return "regression", f"{count} integers; --task classification makes them classes"
     return "regression", f"{count:,} different values from {values.min():g} to {values.max():g}"
+
+
+def check_numbers(target: str, notices: list[Notice]) -> None:
+    """Raise if the target holds numbers but for some values."""
+    for notice in notices:
+        if notice.column == target and notice.lost:
+            raise FileError(
+                f"of the target {target!r}, {notice.text.partition(',')[0]}; or choose --task "
+                "classification"
+            )
 
 
 def split_target(table: pa.Table, target: str, task: str) -> tuple[pa.Table, Any, int]:

@@ -18,6 +18,7 @@ from ..columns import Columns
 from ..estimators import LastLayerClassifier, LastLayerRegressor
 from ..estimators._base import LastLayerEstimator
 from .codec import dumps, loads
+from .errors import check_model_folder
 
 FORMAT = 2
 DESCRIPTION, TENSORS = "model.json", "model.safetensors"
@@ -131,8 +132,7 @@ def check_folder(folder: str | Path) -> Path:
 
 def _describe(folder: Path) -> dict[str, Any]:
     """The contents of `model.json`, of this format."""
-    if not folder.is_dir():
-        raise FileNotFoundError(f"there is no model folder {folder}; `lastlayer fit` writes one")
+    check_model_folder(folder)
     try:
         description = dict(loads(_contents(folder / DESCRIPTION)))
         version = int(description["format"])

@@ -10,13 +10,18 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet
 
 from . import parsing
+from .encodings import detect
+from .errors import FileError
+from .inference import Contents, infer, listed_rows, misfits
+from .parsing import Format
 
 DELIMITERS = ",;\t|"
 MAX_ROWS = 50_000  # of a part
@@ -31,16 +36,17 @@ OTHER_FORMATS = {  # by the first bytes: what it is, and what to do
     b"\xfd7zXZ": ("compressed by xz", "decompress it first"),
     b"7z\xbc\xaf": ("a compressed archive", "extract the table first"),
     b"PK\x03\x04": ("a spreadsheet or an archive", "save its table as CSV"),
-    b"\xff\xfe": ("UTF-16 text", "save it as UTF-8"),
-    b"\xfe\xff": ("UTF-16 text", "save it as UTF-8"),
 }
 DECLARED = re.compile(r'"?sep=([ -~\t])"?')  # the delimiter, in a first line for Excel
 RAGGED = re.compile(r"Row #(\d+): Expected (\d+) columns, got (\d+): (.*)", re.DOTALL)
 INDEX = re.compile(r"__index_level_\d+__")  # the name that pandas gives an unnamed index
 
 
-class FileError(ValueError):
-    """A file that cannot be used, with what to do about it."""
+class Part(NamedTuple):
+    """Some rows of a file."""
+
+    written: pa.Table  # as in the file, those of a CSV file as text
+    rows: pa.Table
 
 
 @dataclass(frozen=True)
@@ -78,13 +84,10 @@ class TableFile:
             names = self._parquet_file().schema_arrow.names
             header = [name for name in names if not INDEX.fullmatch(name)]
         else:
-            header = [name.strip() for name in self._header]
+            header = [self._header[at].strip() for at in self._named]
         for name, count in Counter(header).items():
             if count > 1:
-                which = f"columns named {name!r}; rename them"
-                if not name:
-                    which = "columns without a name; name them, or remove them if they are empty"
-                raise FileError(f"{self.path} has {count} {which}")
+                raise FileError(f"{self.path} has {count} columns named {name!r}; rename them")
         return header
 
     @cached_property
@@ -115,62 +118,58 @@ class TableFile:
                 f"{self.path} has no column {name!r}; it has {listed(self.columns)}{hint}"
             )
 
-    def read(self) -> pa.Table:
-        """All rows; whether a column of a CSV file holds numbers or dates is inferred."""
+    def read(self, month_first: bool | None = None) -> Contents:
+        """All rows; whether a column of a CSV file holds numbers or dates is inferred.
+
+        Args:
+            month_first: how to read dates such as 01/02/2020; None if unknown.
+        """
         table = pa.concat_tables(self._tables())
         if self.parquet:
-            return table
-        named = zip(table.column_names, table.columns, strict=True)
-        return pa.table({name: self._inferred(name, column) for name, column in named})
+            return Contents(table, {}, [])
+        columns = [parsing.trim(column) for column in table.columns]
+        try:
+            texts = pa.table(columns, table.column_names)
+            return infer(texts, self.separator, month_first)
+        except FileError as error:
+            raise FileError(f"{self.path}: {error}") from error
 
-    def parts(self, kinds: dict[str, str]) -> Iterator[pa.Table]:
+    def parts(
+        self, formats: dict[str, Format], unread: dict[str, list[tuple[int, str]]] | None = None
+    ) -> Iterator[Part]:
         """Some rows at a time, so that the file may be larger than memory.
 
         Args:
-            kinds: kind of each column, as in `lastlayer.tabular.columns.Column`, or "boolean";
-                other columns are text.
+            formats: how each column is written; other columns are text.
+            unread: takes the rows whose values do not fit the format, by column; they count as
+                missing if they are few.
         """
-        start = 1
+        start, unread = 1, {} if unread is None else unread
         for table in self._tables():
             if self.parquet:
-                yield table
+                yield Part(table, table)
                 continue
-            columns = {
-                name: self._as_kind(column, name, kinds.get(name, "category"), start)
-                for name, column in zip(table.column_names, table.columns, strict=True)
-            }
-            yield pa.table(columns)
+            columns = {}
+            for name, written in zip(table.column_names, table.columns, strict=True):
+                texts, form = parsing.trim(written), formats.get(name, Format("text"))
+                columns[name] = parsing.convert(texts, form, self.separator)
+                rows = misfits(texts, columns[name], start)
+                if rows:
+                    unread.setdefault(name, []).extend(rows)
+                    self._check_few(name, form, unread[name], start + len(texts) - 1)
+            yield Part(table, pa.table(columns))
             start += table.num_rows
 
-    def _inferred(self, name: str, texts: Any) -> Any:
-        """A column as numbers, booleans or dates if all its values are, else as it is."""
-        if self._decimal_comma and (pair := parsing.ambiguous_comma(texts)):
+    def _check_few(self, name: str, form: Format, rows: list[tuple[int, str]], num: int) -> None:
+        """Raise if many values of a column do not fit its format."""
+        if not parsing.is_rare(len(rows), num):
+            unit = f" in {form.unit}" if form.unit else ""
             raise FileError(
-                f"{self.path}: column {name!r} has {pair[0]!r} beside {pair[1]!r}; write thousands "
-                "without a comma, and decimals with a point"
+                f"{self.path}: column {name!r} must hold {form.kind}s{unit}, as in training, but "
+                f"{listed_rows(rows)}; correct it or leave it empty"
             )
-        return parsing.infer(texts, self._decimal_comma)
-
-    def _as_kind(self, texts: Any, name: str, kind: str, start: int) -> Any:
-        """A column of a kind, or an error that names the first value of another."""
-        values = parsing.convert(texts, kind, self._decimal_comma)
-        if values is not None:
-            return values
-        for at, text in enumerate(texts):
-            value = pa.chunked_array([[text.as_py()]], pa.string())
-            if parsing.convert(value, kind, self._decimal_comma) is None:
-                raise FileError(
-                    f"{self.path}: column {name!r} must hold {kind}s, as in training, but row "
-                    f"{start + at} has {text.as_py()!r}; correct it or leave it empty"
-                )
-        raise FileError(f"{self.path}: column {name!r} mixes formats of {kind}s; use one")
 
     # ---------------------------------------------------------------------------- formats
-
-    @property
-    def _decimal_comma(self) -> bool:
-        """Whether 1,5 is one and a half."""
-        return self.separator != ","
 
     def _tables(self) -> Iterator[pa.Table]:
         """The rows as they are written, those of a CSV file as text; at least one."""
@@ -190,9 +189,25 @@ class TableFile:
         with self._explaining():
             for batch in self._open(dict.fromkeys(self._header, pa.string())):
                 for start in range(0, batch.num_rows, MAX_ROWS):
-                    part = batch.slice(start, MAX_ROWS)
-                    columns = [parsing.trim(column) for column in part.columns]
-                    yield pa.RecordBatch.from_arrays(columns, self.columns)
+                    columns = batch.slice(start, MAX_ROWS).columns
+                    self._check_named(columns)
+                    kept = [columns[at] for at in self._named]
+                    yield pa.RecordBatch.from_arrays(kept, self.columns)
+
+    @property
+    def _named(self) -> list[int]:
+        """Positions of the columns of a CSV file with a name, and of the first."""
+        return [at for at, name in enumerate(self._header) if name.strip() or not at]
+
+    def _check_named(self, columns: list[Any]) -> None:
+        """Raise if a column without a name, as after a delimiter too many, has values."""
+        for at in set(range(len(columns))) - set(self._named):
+            texts = parsing.trim(columns[at])
+            if texts.null_count < len(texts):
+                value = pc.drop_null(texts)[0].as_py()
+                raise FileError(
+                    f"{self.path}: column {at + 1} has no name, but values ({value!r}); name it"
+                )
 
     @cached_property
     def _header(self) -> list[str]:
@@ -208,6 +223,7 @@ class TableFile:
                 use_threads=False,  # as fast, and errors then have row numbers
                 block_size=MAX_BYTES,
                 skip_rows=int(self._declared is not None),
+                encoding=self.encoding,
             ),
             pa.csv.ParseOptions(delimiter=self.separator, newlines_in_values=True),
             pa.csv.ConvertOptions(column_types=types),
@@ -226,8 +242,8 @@ class TableFile:
             raise FileError(f"{self.path} is damaged: {error}; compress it again") from error
 
     def _explained(self, error: str) -> str:
-        if "UTF8" in error or "UTF-8" in error or "utf-8" in error:
-            return f"{self.path} is not UTF-8 text; save it as UTF-8"
+        if "codec can't decode" in error:
+            return f"{self.path} is not text; save its table as CSV"
         if "Empty CSV" in error:
             return f"{self.path} has no rows"
         if "straddling" in error:
@@ -264,6 +280,15 @@ class TableFile:
         kinds = (kind for mark, kind in COMPRESSIONS.items() if re.match(mark, self._beginning))
         return next(kinds, None)
 
+    @cached_property
+    def encoding(self) -> str:
+        """The encoding of a CSV file."""
+        with self._explaining(), self._stream() as file:
+            encoding = detect(file)
+        if encoding is None:
+            raise FileError(f"{self.path} is not text; save its table as CSV")
+        return encoding
+
     def _stream(self) -> Any:
         """The bytes of a CSV file, decompressed."""
         return pa.input_stream(self.path, compression=self._compression)
@@ -278,7 +303,8 @@ class TableFile:
     def _first_lines(self) -> list[str]:
         with self._explaining(), self._stream() as file:
             start = file.read(BEGINNING)
-        lines = start.decode("utf-8-sig", errors="replace").splitlines()
+        encoding = {"utf-8": "utf-8-sig"}.get(self.encoding, self.encoding)
+        lines = start.decode(encoding, errors="replace").splitlines()
         lines = lines[:-1] if len(start) == BEGINNING and len(lines) > 1 else lines
         if not "".join(lines).strip():
             raise FileError(f"{self.path} holds only white space")
