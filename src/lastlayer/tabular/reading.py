@@ -14,6 +14,7 @@ from torch import Tensor
 
 from .columns import Column, Columns
 from .predictions import Array, Predictions
+from .rows import share_in
 from .values import as_text
 
 Indices = NDArray[np.int64]
@@ -70,6 +71,13 @@ class Reading:
         """Indices of rows with a target that the model could predict."""
         known = self.target >= 0 if self.classes else ~np.isnan(self.target)
         return np.flatnonzero(known)
+
+    @property
+    def num_trained(self) -> tuple[int, int]:
+        """Labelled rows that are equal to rows of training, and of how many this could be told."""
+        fingerprint = getattr(self.estimator, "trained_rows_", "")  # which older models lack
+        labelled = self.labelled
+        return share_in(fingerprint, self.codes[labelled], self.target[labelled, None])
 
     def known_target(self, rows: Indices) -> Tensor:
         """Targets of labelled rows as predictives take them, (num_rows,)."""

@@ -238,6 +238,9 @@ def report(
     to: Annotated[Path, typer.Option("--output", "-o", help="HTML page to write.")] = Path(
         "report.html"
     ),
+    id_column: Annotated[
+        str | None, typer.Option("--id", help="Column that identifies rows to inspect.")
+    ] = None,
     delimiter: Delimiter = None,
 ) -> None:
     """Write a page about a model: scores, calibration, unusual rows, effects of columns."""
@@ -245,10 +248,15 @@ def report(
     check_apart(table, to)
 
     from ..report import write_report
+    from .display import warning_lines
     from .saved import SavedModel
 
     saved = SavedModel(model)
-    write_report(saved.estimator, saved.whole(file), saved.target, to)
+    file.require([id_column] if id_column else [])
+    rows = saved.whole(file)
+    write_report(saved.estimator, rows, saved.target, to, id_column=id_column)
+    for line in warning_lines(saved):
+        console.print(line)
     console.print(f"{_bold(to)} written; open it in a browser")
 
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 MAX_COLUMNS = 40  # listed
 MAX_LEVELS = 4  # listed of a category
 MAX_NOTICES = 12  # listed
+MIN_TRAINED = 0.05  # share of rows that are equal to rows of training, to warn of
 SCORES = {
     "rows": "rows",
     "rmse": "root mean squared error (RMSE)",
@@ -121,11 +122,15 @@ def scores_table(scores: dict[str, float]) -> Table:
 
 def warning_lines(model: SavedModel) -> list[str]:
     """Warnings of overflows, unread and missing values, and levels that were not in training."""
-    lines = []
-    for name, rows in model.unread.items():
-        kind = "targets" if name == model.about.get("target") else "values"
-        text = f"{name}: {len(rows):,} {kind} could not be read: {listed_rows(rows)}"
-        lines.append(f"[yellow]{escape(text)}; taken as missing, correct them[/yellow]")
+    lines = notice_lines(model.findings.notices)
+    if model.trained_share >= MIN_TRAINED:
+        text = f"{model.trained_share:.0%} of these rows are equal to rows of training, so that "
+        held_out = held_out_lines(model.estimator, model.target)[0]
+        lines.append(f"[yellow]{text}the scores are too good; {held_out}[/yellow]")
+    for name, rows in model.findings.unread.items():
+        values, them = ("1 value", "it") if len(rows) == 1 else (f"{len(rows):,} values", "them")
+        text = f"{name}: {values} taken as missing: {listed_rows(rows)}; correct {them}"
+        lines.append(f"[yellow]{escape(text)}[/yellow]")
     if model.num_infinite:
         text = f"rows with predictions that are not finite: {model.num_infinite:,}"
         lines.append(f"[yellow]{text}; their values are too large, correct them[/yellow]")

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import torch
@@ -13,6 +14,7 @@ import torch
 from ...metrics import ClassificationMetrics, RegressionMetrics
 from ..files.errors import FileError
 from ..files.folder import open_folder
+from ..files.inference import Findings
 from ..files.parsing import Format
 from ..files.tables import Part, TableFile, listed
 from ..predictions import max_rows
@@ -33,7 +35,8 @@ class SavedModel:
         new_levels: levels met so far that have no code of their own, by column.
         num_newly_missing: rows met so far with a missing value in a column without any in training.
         num_infinite: rows met so far whose predictions overflow.
-        unread: rows met so far whose values could not be read, with them, by column.
+        trained_share: of the rows evaluated, those that are equal to rows of training.
+        findings: values met so far that could not be read, and rows that were left out.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -42,7 +45,8 @@ class SavedModel:
         self.task: str = self.estimator.task
         self.new_levels: dict[str, set[str]] = {}
         self.num_newly_missing = self.num_infinite = 0
-        self.unread: dict[str, list[tuple[int, str]]] = {}
+        self.findings = Findings()
+        self.trained_share = 0.0
 
     @property
     def target(self) -> str:
@@ -75,7 +79,7 @@ class SavedModel:
             kind = "number" if self.task == "regression" else self.about.get("target_kind", "text")
             formats[self.target] = self.format(self.target, kind)
         size = max_rows(self.estimator.model_)
-        for written, table in file.parts(formats, self.unread):
+        for written, table in file.parts(formats, self.findings, totals=not with_target):
             for start in range(0, table.num_rows, size):
                 rows = table.slice(start, size)
                 rows = with_labels(rows, self.target, self.task) if with_target else rows
@@ -109,6 +113,7 @@ class SavedModel:
         metrics: Any = ClassificationMetrics() if classes else RegressionMetrics((LEVEL,))
         explained = ExplainedVariance()
         rows = unusual = 0
+        trained = np.zeros(2, int)
         file.require([self.target])
         for part in self.parts(file, with_target=True):
             labelled = part.rows.filter(pc.is_valid(part.rows[self.target]))
@@ -120,12 +125,14 @@ class SavedModel:
             if not classes:
                 explained.update(predictive.mean, target)
             unusual += int(reading.unusual.sum())
+            trained += np.array(reading.num_trained)
             rows += labelled.num_rows
         if not rows:
             raise FileError(f"no row of {file.path} has a value of {self.target!r}")
         scores = {name: float(value) for name, value in metrics.compute().items()}
         if not classes:
             scores["r2"] = explained.compute()
+        self.trained_share = trained[0] / max(1, trained[1])
         return {"rows": rows, **scores, "unusual": unusual / rows}
 
     def _read(self, table: pa.Table, target: str | None) -> Reading:

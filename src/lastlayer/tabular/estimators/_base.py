@@ -180,6 +180,7 @@ class LastLayerEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         device = self.device or "cpu"
         codes, target, weight = (torch.from_numpy(part.copy()).to(device) for part in rows)
         self.num_data_ = float(weight.sum())
+        self.trained_rows_ = rows.fingerprint()
         encoding = Encoding.fit(codes, self.columns_.num_levels, weight)
         units = self._units(target, weight)
         inputs = encoding(codes)

@@ -32,6 +32,19 @@ class Contents(NamedTuple):
     notices: list[Notice]
 
 
+class Findings:
+    """What was noticed while the parts of a file were read.
+
+    Attributes:
+        unread: rows whose values do not fit the format of their column, with them, by column.
+        notices: of rows that were left out.
+    """
+
+    def __init__(self) -> None:
+        self.unread: dict[str, list[tuple[int, str]]] = {}
+        self.notices: list[Notice] = []
+
+
 def infer(table: pa.Table, separator: str, month_first: bool | None = None) -> Contents:
     """Infer what columns of text hold.
 
@@ -40,7 +53,7 @@ def infer(table: pa.Table, separator: str, month_first: bool | None = None) -> C
         separator: between the values of the file; where it is a comma, 1,234 is in thousands.
         month_first: how to read 01/02/2020; None if unknown.
     """
-    table, notices = _without_total(table)
+    table, notices = without_total(table)
     texts = dict(zip(table.column_names, table.columns, strict=True))
     parsed = {name: parse(column) for name, column in texts.items()}
     decimal = "." if separator == "," else ""
@@ -80,15 +93,15 @@ def listed_rows(rows: list[tuple[int, str]]) -> str:
     return ", ".join(texts) + (f", and {more:,} more" if more > 0 else "")
 
 
-def _without_total(table: pa.Table) -> tuple[pa.Table, list[Notice]]:
-    """The table without a last row of totals."""
+def without_total(table: pa.Table, start: int = 1) -> tuple[pa.Table, list[Notice]]:
+    """The table without a last row of totals; its first row has the number `start`."""
     last = table.num_rows - 1
     if last < 2:
         return table, []
     for name, column in zip(table.column_names, table.columns, strict=True):
         total = pc.match_substring_regex(column.slice(last), TOTAL)[0].as_py()
         if total and pc.sum(pc.equal(column, column[last])).as_py() == 1:
-            text = f"the last row, {last + 1:,}, has {column[last].as_py()!r}: it is left out"
+            text = f"the last row, {start + last:,}, has {column[last].as_py()!r}: it is left out"
             return table.slice(0, last), [Notice(name, text)]
     return table, []
 

@@ -20,7 +20,7 @@ import pyarrow.parquet
 from . import parsing
 from .encodings import detect
 from .errors import FileError
-from .inference import Contents, infer, listed_rows, misfits
+from .inference import Contents, Findings, infer, listed_rows, misfits, without_total
 from .parsing import Format
 
 DELIMITERS = ",;\t|"
@@ -135,29 +135,33 @@ class TableFile:
             raise FileError(f"{self.path}: {error}") from error
 
     def parts(
-        self, formats: dict[str, Format], unread: dict[str, list[tuple[int, str]]] | None = None
+        self, formats: dict[str, Format], findings: Findings | None = None, *, totals: bool = True
     ) -> Iterator[Part]:
         """Some rows at a time, so that the file may be larger than memory.
 
         Args:
             formats: how each column is written; other columns are text.
-            unread: takes the rows whose values do not fit the format, by column; they count as
-                missing if they are few.
+            findings: takes the rows whose values do not fit the format, which count as missing if
+                they are few, and notices.
+            totals: whether to keep a last row of totals.
         """
-        start, unread = 1, {} if unread is None else unread
-        for table in self._tables():
+        start, findings = 1, findings or Findings()
+        for table, last in with_last(self._tables()):
             if self.parquet:
                 yield Part(table, table)
                 continue
+            kept, notices = without_total(table, start) if last and not totals else (table, [])
+            findings.notices += notices
             columns = {}
-            for name, written in zip(table.column_names, table.columns, strict=True):
+            for name, written in zip(kept.column_names, kept.columns, strict=True):
                 texts, form = parsing.trim(written), formats.get(name, Format("text"))
                 columns[name] = parsing.convert(texts, form, self.separator)
                 rows = misfits(texts, columns[name], start)
                 if rows:
-                    unread.setdefault(name, []).extend(rows)
-                    self._check_few(name, form, unread[name], start + len(texts) - 1)
-            yield Part(table, pa.table(columns))
+                    unread = findings.unread.setdefault(name, [])
+                    unread += rows
+                    self._check_few(name, form, unread, start + len(texts) - 1)
+            yield Part(kept, pa.table(columns))
             start += table.num_rows
 
     def _check_few(self, name: str, form: Format, rows: list[tuple[int, str]], num: int) -> None:
@@ -319,6 +323,15 @@ class TableFile:
     def _damaged(self, error: Exception) -> FileError:
         message = str(error).splitlines()[0]
         return FileError(f"{self.path} is a damaged Parquet file: {message}; write it again")
+
+
+def with_last(tables: Iterator[pa.Table]) -> Iterator[tuple[pa.Table, bool]]:
+    """Each table, and whether it is the last."""
+    previous = next(tables)
+    for table in tables:
+        yield previous, False
+        previous = table
+    yield previous, True
 
 
 def listed(names: list[str], most: int = 12) -> str:

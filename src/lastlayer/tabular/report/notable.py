@@ -9,8 +9,9 @@ import numpy as np
 
 from ..predictions import Array
 from ..reading import Indices, Reading
+from ..values import as_texts
 from .measures import LEVEL
-from .wording import number, plain, probability
+from .wording import NOTHING, number, plain, probability
 
 MAX_ROWS = 10
 
@@ -24,7 +25,7 @@ class Row(NamedTuple):
     observed: str  # empty if it is missing
     remarks: list[str]
     number: int = 0  # from one
-    label: str = ""  # in the index of pandas; empty for a default index
+    label: str = ""  # in the column that identifies rows, or in the index of pandas
     ood_score: str = ""
 
 
@@ -34,18 +35,19 @@ class Rows(NamedTuple):
     uncertain: list[Row]
     unusual: list[Row]
     num_unusual: int
-    has_index: bool  # whether rows have labels
+    label_name: str  # of what identifies rows; empty if there is nothing but their number
 
 
-def notable_rows(reading: Reading, predictive: Any) -> Rows:
+def notable_rows(reading: Reading, predictive: Any, id_column: str | None = None) -> Rows:
     """The most uncertain rows, by standard deviation or entropy, and the most unusual ones.
 
     Args:
         reading: estimator and rows.
         predictive: of all rows.
+        id_column: that identifies rows; by default the index of pandas, if it is not the default.
     """
     ood_score, unusual = reading.predictions.ood_score, reading.unusual
-    labels = _labels(reading.frame)
+    labels = _labels(reading.frame, id_column)
     describe = _describe_classes if reading.classes else _describe_numbers
 
     def most(score: Array) -> list[Row]:
@@ -62,7 +64,8 @@ def notable_rows(reading: Reading, predictive: Any) -> Rows:
         ]
 
     spread = predictive.entropy() if reading.classes else predictive.stddev[:, 0]
-    return Rows(most(spread.numpy()), most(ood_score), int(unusual.sum()), bool(labels))
+    name = (plain(id_column) if id_column else "index") if labels else ""
+    return Rows(most(spread.numpy()), most(ood_score), int(unusual.sum()), name)
 
 
 def _describe_numbers(reading: Reading, predictive: Any, indices: Indices) -> list[Row]:
@@ -88,8 +91,15 @@ def _describe_classes(reading: Reading, predictive: Any, indices: Indices) -> li
     return rows
 
 
-def _labels(frame: nw.DataFrame[Any]) -> list[Any]:
-    """Labels of the rows in the index of pandas; none for a default index."""
+def _labels(frame: nw.DataFrame[Any], id_column: str | None) -> list[Any]:
+    """What identifies the rows; nothing for a default index of pandas."""
+    if id_column is not None:
+        if id_column not in frame.columns:
+            raise ValueError(
+                f"the table has no column {id_column!r} to identify rows; it has "
+                f"{', '.join(map(repr, frame.columns[:12]))}"
+            )
+        return [NOTHING if text is None else text for text in as_texts(frame[id_column])]
     index: Any = nw.maybe_get_index(frame)
     labels = [] if index is None else list(index)
     return [] if labels == list(range(len(frame))) else labels

@@ -37,7 +37,13 @@ SCORES = {
 
 
 def write_report(
-    estimator: Any, frame: Any, target_name: str, path: str | Path, title: str | None = None
+    estimator: Any,
+    frame: Any,
+    target_name: str,
+    path: str | Path,
+    title: str | None = None,
+    *,
+    id_column: str | None = None,
 ) -> None:
     """Write a self-contained HTML page about a trained model.
 
@@ -52,11 +58,12 @@ def write_report(
         target_name: the column that the model predicts; the frame, or some rows, may lack it.
         path: of the file, which is replaced in one step.
         title: of the page.
+        id_column: column that identifies rows, for the lists of rows to inspect.
     """
     _check(estimator, frame)
     reading = read(estimator, frame, str(target_name))
     title = f"Predicting {target_name}" if title is None else title
-    page = render(describe(reading) | {"title": plain(title, 200)})
+    page = render(describe(reading, id_column) | {"title": plain(title, 200)})
     with replacing(Path(path)) as partial:
         partial.write_text(page, encoding="utf-8")
 
@@ -79,22 +86,24 @@ def _check(estimator: Any, frame: Any) -> None:
         raise ValueError("a report needs at least one row, and the table has none")
 
 
-def describe(reading: Reading) -> dict[str, Any]:
+def describe(reading: Reading, id_column: str | None = None) -> dict[str, Any]:
     """The contents of a page."""
     predictive = reading.predictions.predictive
     check_finite(reading)
     labelled = reading.labelled
+    num_trained, num_told = reading.num_trained
     contents: dict[str, Any] = {
         "target": plain(reading.target_name),
         "classes": [plain(name) for name in reading.classes],
         "new_classes": [plain(name) for name in reading.new_classes],
         "num_rows": len(reading.codes),
         "num_labelled": len(labelled),
+        "trained_share": num_trained / num_told if num_told else 0.0,
         "level": LEVEL,
         "columns": [summarise_target(reading), *summarise(reading)],
         "num_columns_left_out": max(0, len(reading.columns.columns) - MAX_COLUMNS),
         "unknown_columns": unknown_columns(reading),
-        "rows": notable_rows(reading, predictive),
+        "rows": notable_rows(reading, predictive, id_column),
         "threshold": reading.estimator.ood_threshold_,
         "false_alarm_rate": reading.estimator.false_alarm_rate,
         "measures": None,
@@ -133,6 +142,7 @@ def _training(estimator: Any) -> dict[str, Any]:
         "weight_decay": estimator.weight_decay_,
         "tried": [trial for trial in estimator.tried_ if math.isfinite(trial["nll"])],
         "held_out": held_out,
+        "held_out_by_key": dict(zip(estimator.held_out_scores_, held_out.values(), strict=True)),
         "versions": {
             "lastlayer": __version__,
             "torch": torch.__version__,
