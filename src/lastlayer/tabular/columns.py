@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections import defaultdict
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import narwhals as nw
@@ -16,6 +17,10 @@ from .values import as_days, as_numbers, as_texts, with_dates
 Codes = NDArray[np.float64]
 
 MAX_LEVELS = 32  # of a category; rarer levels are encoded as unseen ones are
+
+
+class AlmostNumbers(UserWarning):
+    """A column is read as text although most of its values are numbers."""
 
 
 @dataclass(frozen=True)
@@ -149,7 +154,12 @@ def _infer(name: str, values: nw.Series[Any], weight: NDArray[Any]) -> Column:
     else:
         kind, numbers = "number", as_numbers(values)
     if numbers is None:
-        return _infer_category(name, as_texts(values), weight)
+        texts = as_texts(values)
+        column = _infer_category(name, texts, weight)
+        if column.note and (why := _almost_numbers(texts)):
+            warnings.warn(f"column {name!r} is read as text: {why}", AlmostNumbers, stacklevel=2)
+            return replace(column, note=f"{column.note}; {why}")
+        return column
     known = numbers[~np.isnan(numbers)]
     if known.size == 0:
         return Column(name, "ignored", note="empty")
@@ -177,6 +187,27 @@ def _infer_category(name: str, texts: list[str | None], weight: NDArray[Any]) ->
         return Column(name, "category", tuple(levels))
     note = f"{len(levels)} different values; the {MAX_LEVELS} most frequent have their own level"
     return Column(name, "category", tuple(levels[:MAX_LEVELS]), note)
+
+
+def _almost_numbers(texts: list[str | None]) -> str:
+    """The first value that is in the way of numbers; empty if most are no numbers."""
+    known = [(row, text) for row, text in enumerate(texts) if text is not None]
+    others = [(row, text) for row, text in known if not _is_number(text)]
+    if 2 * len(others) >= len(known):
+        return ""
+    count = f"{len(known) - len(others):,} of {len(known):,} values are numbers"
+    if not others:
+        return f"{count} written as text; convert them"
+    row, text = others[0]
+    return f"{count}; row {row + 1:,} has {text[:40]!r}, correct it and convert the column"
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _codes(column: Column, values: nw.Series[Any]) -> Codes:

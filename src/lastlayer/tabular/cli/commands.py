@@ -6,6 +6,7 @@ import importlib.resources
 import random
 import sys
 import time
+import warnings
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -93,6 +94,7 @@ def fit(
     file = TableFile(train, read_delimiter(delimiter))
     file.require(roles)
 
+    from ..columns import AlmostNumbers
     from ..estimators import LastLayerClassifier, LastLayerRegressor
     from ..files.folder import check_folder, save
     from .display import columns_table, held_out_lines, notice_lines
@@ -138,7 +140,9 @@ def fit(
         if chosen == "regression"
         else LastLayerClassifier(head.value, **options)
     )
-    distinct = estimator.read(rows, known, counts)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", AlmostNumbers)  # which the notices name
+        distinct = estimator.read(rows, known, counts)
     console.print(columns_table(estimator.columns_, rows, formats))
     for line in notice_lines(notices(estimator.columns_, rows)):
         console.print(line)

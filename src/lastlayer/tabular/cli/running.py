@@ -61,6 +61,11 @@ def _explain(error: Exception) -> str:
         return f"this command needs {error.name}; install it with: {EXTRA}"
     if isinstance(error, ValueError | FloatingPointError | ImportError | RuntimeError):
         return str(error)
+    if isinstance(error, AttributeError) and hasattr(error.obj, "columns_"):
+        return (
+            f"the model lacks {error.name!r}: another version of lastlayer wrote it, or it was "
+            "changed; train it again"
+        )
     where = "LASTLAYER_DEBUG=1 shows where; please report it"
     return f"this is a bug in lastlayer: {type(error).__name__} {error}; {where}"
 

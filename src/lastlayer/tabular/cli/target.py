@@ -13,6 +13,7 @@ from ..files.inference import Notice
 from ..values import as_text
 
 MAX_UNREPEATED = 20  # classes of a text that is rarely the same in two rows
+MAX_SIZE = 1e150  # of a number to predict
 MAX_COUNTS = 20  # different integers that may be classes
 
 
@@ -69,7 +70,15 @@ def split_target(table: pa.Table, target: str, task: str) -> tuple[pa.Table, Any
             f"regression needs numbers, but {target!r} holds values such as "
             f"{values[0].as_py()!r}; choose --task classification"
         )
-    return rows, values.cast(pa.float64(), safe=False).to_numpy(), dropped
+    numbers = values.cast(pa.float64(), safe=False).to_numpy()
+    size = np.abs(numbers)
+    if size.max() > MAX_SIZE:
+        row = np.flatnonzero(known.to_numpy(zero_copy_only=False))[size.argmax()] + 1
+        raise FileError(
+            f"{target!r} has values up to {size.max():.3g}, in row {row}, whose square no computer "
+            "number can hold; correct it, or choose other units, or predict the logarithm"
+        )
+    return rows, numbers, dropped
 
 
 def labels(values: Any) -> Any:

@@ -103,11 +103,13 @@ def open_folder(folder: str | Path, device: str | None = None) -> Saved:
         model = estimator.blank_model(len(state["encoding.source"]))
         model.load_state_dict(state)
         estimator.model_ = model.to(device or "cpu")
+        return Saved(estimator, dict(description["about"]))
     except OSError:  # says what to do
         raise
+    except KeyError as error:
+        raise ValueError(f"the model in {folder} lacks {error}; train it again") from error
     except Exception as error:
         raise ValueError(f"the model in {folder} is damaged: {error}; train it again") from error
-    return Saved(estimator, description["about"])
 
 
 def check_folder(folder: str | Path) -> Path:
@@ -136,7 +138,9 @@ def _describe(folder: Path) -> dict[str, Any]:
     try:
         description = dict(loads(_contents(folder / DESCRIPTION)))
         version = int(description["format"])
-    except (ValueError, KeyError, TypeError, OverflowError) as error:
+    except KeyError as error:
+        raise ValueError(f"{folder} is not a model: it lacks {error}; train it again") from error
+    except (ValueError, TypeError, OverflowError) as error:
         raise ValueError(f"{folder} is not a model: {error!r}; train it again") from error
     if version != FORMAT:
         remedy = "upgrade lastlayer" if version > FORMAT else "train it again"
