@@ -178,3 +178,13 @@ def test_small_weights_leave_categories_as_they_are():
     assert plain[0].kind == "category"
     for weight in (1 / 300, 0.3, 1.0, 2.0):
         assert Columns.of(frame, np.full(300, weight)).columns == plain
+
+
+def test_a_typo_among_numbers_of_a_frame_is_warned_of():
+    values = [f"{at}.5" for at in range(60)]
+    values[7] = "12..3"
+    message = "column 'a' is read as text: 59 of 60 values are numbers; row 8 has '12..3'"
+    with pytest.warns(UserWarning, match=message):
+        columns = Columns.of(pd.DataFrame({"a": values, "b": range(60)}))
+    assert columns.columns[0].kind == "ignored"
+    assert "row 8 has '12..3'" in columns.columns[0].note

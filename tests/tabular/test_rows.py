@@ -1,8 +1,10 @@
 """Distinct rows, with weights."""
 
 import numpy as np
+import pytest
 
-from lastlayer.tabular.rows import Rows
+from lastlayer.tabular import rows
+from lastlayer.tabular.rows import Rows, share_in
 
 NAN = np.nan
 
@@ -31,3 +33,18 @@ def test_no_rows_are_no_rows():
     rows = Rows.of(np.zeros((2, 3)), np.zeros((2, 1)), np.zeros(2))
     assert rows.codes.shape == (0, 3)
     assert rows.weight.shape == (0,)
+
+
+def test_rows_are_recognised_by_their_fingerprint(monkeypatch):
+    generator = np.random.default_rng(0)
+    codes, target = generator.normal(size=(500, 3)), generator.normal(size=(500, 1))
+    codes[3, 1] = np.nan
+    fingerprint = Rows.of(codes[:300], target[:300], None).fingerprint()
+    assert share_in(fingerprint, codes, target) == (300, 500)
+    assert share_in(fingerprint, codes[:300], target[:300] + 1) == (0, 300)
+    assert share_in("", codes, target) == (0, 500)
+    monkeypatch.setattr(rows, "MAX_DIGESTS", 100)
+    fingerprint = Rows.of(codes[:300], target[:300], None).fingerprint()
+    known, told = share_in(fingerprint, codes, target)
+    assert known == 100
+    assert told == pytest.approx(100 * 5 / 3, abs=25)
