@@ -122,11 +122,11 @@ class Problem:
             if (decay, alternative) == (before.weight_decay, before.alternative):
                 if improved:
                     return at
-            elif epochs == best.epochs:
-                if alternative == before.alternative == 0 or (
-                    alternative > before.alternative and decay == best.weight_decay
-                ):
-                    return at
+            elif epochs == best.epochs and (
+                alternative == before.alternative == 0
+                or (alternative > before.alternative and decay == best.weight_decay)
+            ):
+                return at
         return None
 
     def result(self) -> CrossFit:

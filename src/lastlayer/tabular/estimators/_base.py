@@ -196,16 +196,21 @@ class LastLayerEstimator(BaseEstimator, ABC):  # type: ignore[misc]
             (weight / weight.mean()).float(),
         )
         result = self._crossfit(data)
-        density, held_out = _densities(result, data[0], weight)
+        density, held_out = _densities(result, encoding, data[0], weight)
         self.ood_threshold_ = threshold(held_out, self.false_alarm_rate)
         network: Any = result.model
-        model = TableModel(encoding, network, result.scaling, units, density).double().eval()
+        absence = self._absence(result, encoding)
+        model = TableModel(encoding, network, result.scaling, units, density, absence)
         self.tried_, self.num_epochs_ = result.tried, result.epochs
         self.weight_decay_, self.head_ = result.weight_decay, [*self._heads()][result.alternative]
         predictive, (_, known, share) = result.held_out()
         predictive = units(result.scaling(predictive.to(torch.float64)))
         self.held_out_scores_ = self._scores(predictive, units, known, share.double())
-        self.model_ = model
+        self.model_ = model.double().eval()
+
+    def _absence(self, result: CrossFit, encoding: Encoding) -> Tensor | None:
+        """The variance that an absent value adds, (num_columns, num_targets), if that is known."""
+        return None
 
     def _crossfit(self, data: tuple[Tensor, ...]) -> CrossFit:
         """The network, its calibration and the settings that were tried, by cross-validation."""
@@ -251,7 +256,10 @@ class LastLayerEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         size = width + network.head.num_features
         units, density = Units(self._num_targets), RowDensity(size)
         encoding = Encoding(len(self.columns_.used), width)
-        return TableModel(encoding, network, scaling, units, density).double().eval()
+        absence = None
+        if self.task == "regression":
+            absence = torch.zeros(len(self.columns_.used), self._num_targets, dtype=torch.float64)
+        return TableModel(encoding, network, scaling, units, density, absence).double().eval()
 
     @torch.no_grad()
     def _update(self, X: Any, y: Any, sample_weight: Any) -> None:  # noqa: N803
@@ -288,11 +296,13 @@ class LastLayerEstimator(BaseEstimator, ABC):  # type: ignore[misc]
 
 
 @torch.no_grad()
-def _densities(result: CrossFit, inputs: Tensor, weight: Tensor) -> tuple[RowDensity, Tensor]:
+def _densities(
+    result: CrossFit, encoding: Encoding, inputs: Tensor, weight: Tensor
+) -> tuple[RowDensity, Tensor]:
     """The density of all rows, and out-of-fold OOD scores."""
 
     def rows(network: Any, inputs: Tensor) -> Tensor:
-        return describe(network, inputs).double()
+        return describe(encoding, network, inputs).double()
 
     scores = [
         RowDensity.fit(rows(network, fold.train[0]), fold.train[2])(rows(network, fold.held_out[0]))

@@ -10,16 +10,20 @@ import torch
 from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_array, check_is_fitted
 from torch import Tensor
+from torch.utils import _pytree as pytree
 
 from ..._checks import check_choice, check_count
 from ...calibration import TailScaling
 from ...heads import Head, HeteroscedasticRegression, Regression
 from ...predictive import RegressionPredictive
 from ...priors import Prior
+from ...training.crossfitting import CrossFit
+from ..encoding import Encoding
 from ..model import TableModel, Units
 from ..rows import Rows
 from ..scores import explained_variance
 from ._base import Array, LastLayerEstimator, MakeHead, generator
+from ._settings import ENOUGH_HELD_OUT
 
 MIN_SCALE, MAX_SCALE = 1e-150, 1e150  # of targets, whose variance must not underflow or overflow
 
@@ -231,6 +235,25 @@ class LastLayerRegressor(RegressorMixin, LastLayerEstimator):  # type: ignore[mi
         }
         return {name: float(value) for name, value in scores.items()}
 
+    @torch.no_grad()
+    def _absence(self, result: CrossFit, encoding: Encoding) -> Tensor:
+        """How much larger out-of-fold errors are than predicted, without each of the columns."""
+        absence = torch.zeros(len(encoding.complete), self._num_targets, dtype=torch.float64)
+        share = ENOUGH_HELD_OUT // len(result.folds) + 1
+        folds = [
+            (network, [part[:share] for part in fold.held_out]) for network, fold in result.folds
+        ]
+        target, weight = (torch.cat([rows[at] for _, rows in folds]) for at in (1, 2))
+        learned = (encoding.complete + encoding.category).tolist()
+        for column in (at for at, new in enumerate(learned) if new):
+            parts = [network(encoding.without(column, rows[0])) for network, rows in folds]
+            predictive = result.scaling(
+                pytree.tree_map(lambda *tensors: torch.cat(tensors), *parts)
+            )
+            lack = (target - predictive.mean).square() - predictive.variance
+            absence[column] = ((weight.unsqueeze(-1) * lack).sum(0) / weight.sum()).clamp(min=0)
+        return absence.to(target.device)
+
     def _shaped(self, values: Tensor) -> Array:
         """Values as a NumPy array, without the dimension of targets if y had none."""
         array: Array = values.numpy()
@@ -251,7 +274,7 @@ def _draws(model: TableModel, codes: Tensor, weights: Tensor, source: torch.Gene
     functions = torch.einsum("skn,tn->tks", weights, biased)
     noise = torch.randn(functions.shape, generator=source, dtype=functions.dtype).to(functions)
     error = functions - plain.mean.unsqueeze(-1) + plain.noise_variance.sqrt().unsqueeze(-1) * noise
-    scaled = model.scaling(plain)
+    scaled = model.widened(model.scaling(plain), codes)
     if not hasattr(scaled, "components"):
         raise TypeError(
             "draws that share a last layer need a mixture, as TailScaling makes, and "

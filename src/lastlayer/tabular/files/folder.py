@@ -19,7 +19,7 @@ from ..estimators import LastLayerClassifier, LastLayerRegressor
 from ..estimators._base import LastLayerEstimator
 from .codec import dumps, loads
 
-FORMAT = 2
+FORMAT = 3
 DESCRIPTION, TENSORS = "model.json", "model.safetensors"
 ESTIMATORS: dict[str, type[LastLayerEstimator]] = {
     estimator.task: estimator for estimator in (LastLayerRegressor, LastLayerClassifier)
