@@ -1,6 +1,7 @@
 """Regression with noise that depends on the input, against sampling, Regression and gradients."""
 
 import copy
+import math
 from typing import Any
 
 import pytest
@@ -295,3 +296,44 @@ def test_what_it_cannot_do_is_refused_with_what_to_do(generator: torch.Generator
         head().fit_features(features[:0], target[:0])
     with pytest.raises(ValueError, match="NaN or infinite"):
         head().fit_features(features, target / 0)
+
+
+@pytest.mark.parametrize("new", [True, False])
+def test_updates_are_exact_given_the_noise(generator: torch.Generator, new: bool) -> None:
+    features, target = data(generator)
+    layer = head(covariance="dense")
+    if not new:
+        layer.fit_features(features, target)
+    before = copy.deepcopy(layer)
+    noise = before(features)
+    precisions = (0.5 * noise.log_noise_variance - noise.log_noise_mean).exp().detach()
+    layer.update(features[:3], target[:3], torch.full((3,), 2.0, dtype=features.dtype))
+    layer.update(features[3:5], target[3:5])
+    weights = precisions[:5] * torch.tensor([2.0, 2, 2, 1, 1], dtype=features.dtype)[:, None]
+    for k in range(target.shape[-1]):
+        start = torch.linalg.inv(before.covariance.dense()[k]).detach()
+        mean = before.mean[k].detach()
+        if new:  # the prior
+            start, mean = torch.eye(len(mean), dtype=mean.dtype), torch.zeros_like(mean)
+        gram = features[:5].mT @ (weights[:, k, None] * features[:5])
+        cross = features[:5].mT @ (weights[:, k] * target[:5, k])
+        expected = torch.linalg.solve(start + gram, start @ mean + cross)
+        assert_close(layer.mean[k].detach(), expected)
+        assert_close(layer.covariance.dense()[k].detach(), torch.linalg.inv(start + gram))
+    with pytest.raises(TypeError, match="use covariance='dense'"):
+        head(covariance="shared").update(features, target)
+
+
+def test_tails_are_those_of_the_mean_noise(generator: torch.Generator) -> None:
+    features, target = data(generator)
+    layer = head()
+    layer.fit_features(features, target)
+    plain = layer(features)
+    factors = torch.tensor([[0.5] * K, [3.0] * K], dtype=features.dtype)
+    tailed = plain.with_tails(factors)
+    assert_close(tailed.variance, 1.75 * plain.variance)
+    parts = [
+        torch.distributions.Normal(plain.mean, (c * plain.variance).sqrt()).log_prob(target).sum(-1)
+        for c in (0.5, 3.0)
+    ]
+    assert_close(tailed.log_prob(target), torch.stack(parts).logsumexp(0) - math.log(2))

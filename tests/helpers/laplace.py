@@ -28,6 +28,9 @@ class LaplaceRegressor(LastLayerRegressor):
 
     head_class: Any = LaplaceHead
 
+    def _heads(self) -> dict[str, Any]:
+        return {"own": self._head}
+
     def _head(self, num_features: int, num_data: float) -> Any:
         return self.head_class(
             num_features, self._num_targets, num_data=num_data, bias=True, dtype=torch.float32

@@ -1,5 +1,7 @@
 """Codes as standardised network inputs."""
 
+import math
+
 import numpy as np
 import torch
 
@@ -49,3 +51,23 @@ def test_a_saved_encoding_needs_only_its_width():
     other = Encoding(len(encoding.complete), encoding.width)
     other.load_state_dict(encoding.state_dict())
     torch.testing.assert_close(other(codes), encoding(codes))
+
+
+def test_rare_levels_are_at_their_means_where_rows_are_described():
+    codes = torch.tensor([[0.0, 3.0]] * 60 + [[1.0, 5.0]] * 39 + [[2.0, 90.0]], dtype=torch.float64)
+    encoding = Encoding.fit(codes, [3, 0], torch.ones(100))
+    inputs = encoding(codes)
+    expected = inputs.clone()
+    expected[:, 2] = 0  # of the level seen once; that number is rare too, and stays
+    torch.testing.assert_close(encoding.usual(inputs), expected)
+
+
+def test_absent_values_are_newly_missing_ones_and_new_levels():
+    codes = torch.tensor([[0.0, -1.0, 1.0], [1.0, 5.0, math.nan]], dtype=torch.float64)
+    encoding = Encoding.fit(codes, [2, 0, 2], torch.ones(2))
+    new = torch.tensor([[-1.0, -1.0, -1.0], [math.nan] * 3], dtype=torch.float64)
+    assert encoding.absent(new).tolist() == [[1, 0, 1], [1, 1, 0]]
+    for column in range(2):
+        without = codes.clone()
+        without[:, column] = math.nan
+        torch.testing.assert_close(encoding.without(column, encoding(codes)), encoding(without))

@@ -199,17 +199,26 @@ def test_it_goes_on_as_long_as_that_helps_and_no_longer() -> None:
         def forward(self, inputs: Tensor, target: Tensor | None = None) -> Any:
             return self.weight.square() if target is not None else self
 
-    def search(values: dict[tuple[float, int], float]) -> list[tuple[float, float]]:
+    def search(
+        values: dict[tuple[float, int], float], alternatives: tuple[float, ...] = ()
+    ) -> list[tuple[float, float]]:
         """Which settings are tried, in their order, where each has this NLL."""
 
         def calibrate(problem: Any, *_: Any) -> tuple[float, nn.Module]:
-            return values[problem.settings[problem.wants]], nn.Identity()
+            *setting, alternative = problem.settings[problem.wants]
+            return values[tuple(setting)] + (0.0, *alternatives)[alternative], nn.Identity()
 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(Problem, "_calibrate", calibrate)
             found = ll.crossfit(
-                lambda train: Told(), line(0), **OPTIONS | {"weight_decays": (1.0, 9.0)}
+                lambda train: Told(),
+                line(0),
+                alternatives=[lambda train: Told()] * len(alternatives),
+                **OPTIONS | {"weight_decays": (1.0, 9.0)},
             )
+        assert found.alternative == min(
+            range(1 + len(alternatives)), key=(0.0, *alternatives).__getitem__
+        )
         lowest = min(settings(found), key=lambda setting: values[setting[0], int(setting[1])])
         assert (found.weight_decay, found.epochs) == lowest
         return settings(found)
@@ -221,6 +230,11 @@ def test_it_goes_on_as_long_as_that_helps_and_no_longer() -> None:
     assert search(flat | better) == [(1.0, 2), (1.0, 4), (1.0, 8), (9.0, 4), (9.0, 8)]
     longer = {(1.0, 4): -1.0, (1.0, 8): -2.0}
     assert search(flat | longer) == [(1.0, 2), (1.0, 4), (1.0, 8), (9.0, 8)]
+    one = flat | {(1.0, 4): -1.0}
+    begin = [(1.0, 2), (1.0, 4), (1.0, 8), (9.0, 4)]
+    assert search(one, (5.0,)) == [*begin, (1.0, 4)]  # worse
+    assert search(one, (-5.0,)) == [*begin, (1.0, 4), (1.0, 8)]  # better: would longer be, too?
+    assert search(one, (-5.0, -9.0)) == [*begin, *[(1.0, 4), (1.0, 8)] * 2]
 
 
 def test_progress_says_how_far_the_search_is(capsys: pytest.CaptureFixture[str]) -> None:

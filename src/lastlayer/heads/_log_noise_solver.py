@@ -71,6 +71,22 @@ def solve(
     load_whole(head, fit.head.state_dict())
 
 
+@torch.no_grad()
+def update(
+    head: HeteroscedasticRegression, features: Tensor, target: Tensor, weight: Tensor | None
+) -> None:
+    """Condition the weights of a head on new data, given its noise."""
+    if not head.covariance.full or (head.covariance.shared and head.num_outputs > 1):
+        raise TypeError(
+            "with noise that depends on the input every output has its own posterior, which "
+            f"{type(head.covariance).__name__} cannot carry on: use covariance='dense'"
+        )
+    fit = _Fit(head, features, target, weight)
+    fit.add_to_weights()
+    fit.head.initial_digest.zero_()
+    load_whole(head, fit.head.state_dict())
+
+
 class _Fit:
     """A copy of a head in double precision, and the data."""
 
@@ -207,23 +223,39 @@ class _Fit:
     def move_weights(self) -> None:
         """The exact posterior of the weights, given that of the noise."""
         head = self.head
-        _, log_mean, log_variance = self.moments()
-        weights = self.scale * self.weights * (0.5 * log_variance - log_mean).exp()
         variance = head.prior_variance
         if head.learns_prior:
             variance = head.anticipated_variance(variance)
         prior_mean = head._prior_mean()
-        data = None
-        for rows, inputs, _ in self.chunks():
-            part = conjugate.regression_statistics(
-                inputs, self.target[rows], weights[rows], prior_mean
-            )
-            data = part if data is None else data.merge(part)
-        assert data is not None
+        data = self._information(self.scale, prior_mean)
         ones = torch.ones_like(data.counts)
         precision = conjugate.posterior_precision(data.gram, ones, variance)
         head.covariance.project(precision)
         head.mean.copy_(prior_mean + conjugate.posterior_mean(precision, ones, data.cross))
+
+    def add_to_weights(self) -> None:
+        """The posterior of the weights given these data too, and the noise."""
+        head = self.head
+        mean = head._prior_mean() if head.fresh else head.mean.clone()
+        data = self._information(1 / head.prior.kl_weight, mean)
+        ones = torch.ones_like(data.counts)
+        if head.fresh:
+            precision = conjugate.posterior_precision(data.gram, ones, head.prior_variance)
+        else:
+            precision = head.covariance.precision() + data.gram
+        head.covariance.project(precision)
+        head.mean.copy_(mean + conjugate.posterior_mean(precision, ones, data.cross))
+
+    def _information(self, scale: float, mean: Tensor) -> conjugate.RegressionStatistics:
+        """Statistics about a mean, with precisions of the noise and counts times a scale."""
+        _, log_mean, log_variance = self.moments()
+        weights = scale * self.weights * (0.5 * log_variance - log_mean).exp()
+        data = None
+        for rows, inputs, _ in self.chunks():
+            part = conjugate.regression_statistics(inputs, self.target[rows], weights[rows], mean)
+            data = part if data is None else data.merge(part)
+        assert data is not None
+        return data
 
     def _sums(self, weights: Tensor) -> tuple[Tensor, Tensor]:
         """Σ_t w_tkψψᵀ, (K, M, M), and Σ_t w_tkψ, (K, M)."""

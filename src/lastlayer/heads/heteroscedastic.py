@@ -19,7 +19,7 @@ from ..functional import (
 from ..predictive import HeteroscedasticPredictive
 from ..priors import Prior
 from ._log_noise import LogNoise
-from ._log_noise_solver import solve
+from ._log_noise_solver import solve, update
 from ._targets import RealTargets
 
 MAX_CHANGE = 20.0  # of a predicted log-variance: a standard deviation 22,000 times as large
@@ -189,6 +189,17 @@ class HeteroscedasticRegression(RealTargets):
             "noise that depends on the input has no exact posterior; call fit_features, which "
             "minimises the loss in a few passes, or use Regression"
         )
+
+    @torch.no_grad()
+    def update(self, features: Tensor, target: Tensor, weight: Tensor | None = None) -> None:
+        r"""Condition the weights on new data; the noise, a function of the input, stays.
+
+        Given the noise the posterior is known: $S_k^{-1}$ grows by
+        $\sum_t e^{v_{tk}/2 - m_{tk}}\phi_t\phi_t^\top/\lambda$, so that neither the order of the
+        data matters nor how they are divided over calls. A new head is updated from its prior.
+        """
+        self._check_assignable()
+        update(self, features, target, weight)
 
     def sample_weights(self, num_samples: int, generator: torch.Generator | None = None) -> Tensor:
         """Draws of W, (num_samples, K, N), with one more feature if there is a bias."""

@@ -120,7 +120,7 @@ class RegressionPredictive(Predictive):
         """
 
     def scale_variance(self, factor: Tensor) -> RegressionPredictive:
-        """The predictive stretched about its mean, such that variances are times c_k, (K,)."""
+        """The predictive stretched about its mean: variances times c_k, (K,) or (*batch, K)."""
         stretch = factor.sqrt()
         return self.affine(self.mean * (1 - stretch), stretch)
 

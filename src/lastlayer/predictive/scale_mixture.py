@@ -19,6 +19,8 @@ from torch.distributions import (
 from ..functional import LOG_2PI, scale_mixtures
 from ._base import as_shape
 from ._quantiles import as_mass, check_level
+from .gaussian import GaussianPredictive
+from .gaussian_mixture import GaussianMixturePredictive
 from .regression import RegressionPredictive
 
 
@@ -99,6 +101,7 @@ class HeteroscedasticPredictive(ScaleMixture):
         log_noise_variance: its variance, how uncertain the noise is, (*batch, K).
     """
 
+    scalings = ("VarianceScaling", "TailScaling")
     mean: Tensor
     epistemic_variance: Tensor
     log_noise_mean: Tensor
@@ -129,6 +132,15 @@ class HeteroscedasticPredictive(ScaleMixture):
             self.log_noise_mean + 2 * scale.log(),
             self.log_noise_variance,
         )
+
+    def with_tails(self, factors: Tensor) -> GaussianMixturePredictive:
+        """The mixture over components with variances times c_sk, (S, K).
+
+        The variance of the noise is taken at its mean: how uncertain it is makes tails heavier,
+        which factors fitted to held-out data do already.
+        """
+        parts = GaussianPredictive(self.mean, self.epistemic_variance, self.noise_variance)
+        return parts.with_tails(factors)
 
     def sample(
         self, sample_shape: Sequence[int] | int = (), generator: torch.Generator | None = None

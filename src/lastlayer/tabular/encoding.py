@@ -7,6 +7,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+RARE = 0.05  # share of rows below which a level says little about how unusual its rows are
+
 
 class Encoding(nn.Module):
     """Codes, (*batch, num_columns), to standardised network inputs, (*batch, width).
@@ -23,6 +25,7 @@ class Encoding(nn.Module):
     """
 
     complete: Tensor  # 1 for columns without missing values in training, (num_columns,)
+    category: Tensor  # 1 for columns with levels, (num_columns,)
     source: Tensor  # the column of the codes, (width,)
     level: Tensor  # the code that an indicator is of, (width,); −1 for numbers, −2 for missing
     location: Tensor  # (width,)
@@ -30,7 +33,8 @@ class Encoding(nn.Module):
 
     def __init__(self, num_columns: int, width: int) -> None:
         super().__init__()
-        self.register_buffer("complete", torch.zeros(num_columns, dtype=torch.float64))
+        for name in ("complete", "category"):
+            self.register_buffer(name, torch.zeros(num_columns, dtype=torch.float64))
         for name in ("source", "level"):
             self.register_buffer(name, torch.zeros(width, dtype=torch.int64))
         for name, value in (("location", 0.0), ("scale", 1.0)):
@@ -57,6 +61,7 @@ class Encoding(nn.Module):
             columns += [(at, -2)] if missing[at] else []
         encoding = cls(len(num_levels), len(columns)).to(codes.device)
         encoding.complete.copy_(~missing)
+        encoding.category.copy_(torch.tensor(num_levels) > 0)
         pairs = torch.tensor(columns, dtype=torch.int64).reshape(-1, 2)
         encoding.source.copy_(pairs[:, 0])
         encoding.level.copy_(pairs[:, 1])
@@ -75,9 +80,27 @@ class Encoding(nn.Module):
         unknown = codes[..., self.source].isnan() & (self.level == -1)
         return values.where(~unknown, 0.0).to(codes.dtype)
 
+    def usual(self, inputs: Tensor) -> Tensor:
+        """Network inputs with indicators of rare levels at their means, (*batch, width).
+
+        A Gaussian density would take a rare level for an outlier of 1/√share standard deviations.
+        """
+        share = self.location.minimum(1 - self.location)
+        return inputs * ((self.level == -1) | (share >= RARE)).to(inputs)
+
     def num_newly_missing(self, codes: Tensor) -> Tensor:
         """The number of missing values in columns that were complete in training, (*batch,)."""
         return codes.isnan().to(self.complete) @ self.complete
+
+    def absent(self, codes: Tensor) -> Tensor:
+        """1 for values that training has not seen: newly missing, or new levels, like the codes."""
+        missing = codes.isnan().to(self.complete) * self.complete
+        return missing + (codes == -1).to(self.complete) * self.category
+
+    def without(self, column: int, inputs: Tensor) -> Tensor:
+        """Network inputs, (*batch, width), as if the values of a column were absent."""
+        codes = torch.where(self.category > 0, -1.0, torch.nan)
+        return inputs.where(self.source != column, self(codes).to(inputs))
 
     def _raw(self, codes: Tensor) -> Tensor:
         """Numbers as they are, indicators of levels and missing values, (*batch, width)."""

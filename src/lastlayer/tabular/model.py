@@ -98,7 +98,11 @@ class TableModel(nn.Module):
         scaling: calibrates its predictives.
         units: maps them to the units of the target.
         density: of rows as `describe` describes them.
+        absence: variance that an absent value adds to predictions of standardised targets, by
+            column and target, (num_columns, K); None for classes.
     """
+
+    absence: Tensor | None
 
     def __init__(
         self,
@@ -107,14 +111,23 @@ class TableModel(nn.Module):
         scaling: nn.Module,
         units: Units,
         density: RowDensity,
+        absence: Tensor | None = None,
     ) -> None:
         super().__init__()
         self.encoding, self.network, self.scaling = encoding, network, scaling
         self.units, self.density = units, density
+        self.register_buffer("absence", absence)
 
     def forward(self, codes: Tensor) -> Any:
         """The predictive of each row."""
-        return self.units(self.scaling(self.network(self.encoding(codes))))
+        return self.units(self.widened(self.scaling(self.network(self.encoding(codes))), codes))
+
+    def widened(self, predictive: Any, codes: Tensor) -> Any:
+        """Predictives of standardised targets, stretched where values are absent."""
+        if self.absence is None:
+            return predictive
+        added = self.encoding.absent(codes) @ self.absence
+        return predictive.scale_variance(1 + added / predictive.variance)
 
     def features(self, codes: Tensor) -> Tensor:
         """The features of each row, which the last layer takes."""
@@ -122,10 +135,11 @@ class TableModel(nn.Module):
 
     def ood_score(self, codes: Tensor) -> Tensor:
         """How unusual each row is, (*batch,); very, where a complete column has a missing value."""
-        score: Tensor = self.density(describe(self.network, self.encoding(codes)))
+        score: Tensor = self.density(describe(self.encoding, self.network, self.encoding(codes)))
         return score + NEWLY_MISSING * self.encoding.num_newly_missing(codes)
 
 
-def describe(network: Network, inputs: Tensor) -> Tensor:
-    """Network inputs of rows and their features, side by side."""
+def describe(encoding: Encoding, network: Network, inputs: Tensor) -> Tensor:
+    """Network inputs of rows, without rare levels, and their features, side by side."""
+    inputs = encoding.usual(inputs)
     return torch.cat([inputs, network.backbone(inputs)], -1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,7 @@ def crossfit(  # noqa: D417 (the options are those of fit)
     make: Make,
     data: Tensors,
     *,
+    alternatives: Sequence[Make] = (),
     example_groups: Tensor | None = None,
     seed: int = 0,
     num_folds: int = 5,
@@ -61,6 +63,8 @@ def crossfit(  # noqa: D417 (the options are those of fit)
         make: from training data to a new model for them. Models may differ in the values of their
             parameters and buffers, and in nothing else.
         data: (inputs, target) or (inputs, target, weight), tensors.
+        alternatives: functions that make other models, of any kind. Each is tried with the best
+            setting so far, and with more epochs if it is better; the best of all is trained.
         example_groups: a number for each example, (T,), where some belong together (of a patient, a
             day, a film) and the model is to predict those of others: a group is held out together.
         seed: of all random numbers.
@@ -81,15 +85,23 @@ def crossfit(  # noqa: D417 (the options are those of fit)
     given = {
         name: value
         for name, value in locals().items()
-        if name not in ("make", "data", "example_groups", "seed")
+        if name not in ("make", "data", "alternatives", "example_groups", "seed")
     }
-    return crossfit_many([make], [data], example_groups=[example_groups], seeds=[seed], **given)[0]
+    return crossfit_many(
+        [make],
+        [data],
+        alternatives=[alternatives],
+        example_groups=[example_groups],
+        seeds=[seed],
+        **given,
+    )[0]
 
 
 def crossfit_many(  # noqa: D417 (the options are those of crossfit)
     makes: Sequence[Make],
     data: Sequence[Tensors],
     *,
+    alternatives: Sequence[Sequence[Make]] | None = None,
     example_groups: Sequence[Tensor | None] | None = None,
     seeds: Sequence[int] | None = None,
     num_folds: int = 5,
@@ -116,6 +128,7 @@ def crossfit_many(  # noqa: D417 (the options are those of crossfit)
     Args:
         makes: for each problem, a function from training data to a new model for them.
         data: for each problem, all of the same shapes.
+        alternatives: for each problem, as in `crossfit`, and for all as many.
         example_groups: for each problem, as in `crossfit`.
         seeds: one for each problem; 0, 1, 2 and so on.
         num_folds: as in `crossfit`, where all the other options are explained too.
@@ -140,20 +153,37 @@ def crossfit_many(  # noqa: D417 (the options are those of crossfit)
             f"and {len(data)} data"
         )
     seeds = list(range(len(data)) if seeds is None else seeds)
+    others = [()] * len(data) if alternatives is None else alternatives
+    if len(others) != len(data) or len({len(functions) for functions in others}) > 1:
+        raise ValueError(
+            f"all {len(data)} problems must have as many alternatives, got "
+            f"{[len(functions) for functions in others]}"
+        )
     settings = [
-        Setting(decay, length) for decay in weight_decays for length in lengths(shortest, epochs)
+        Setting(decay, length, alternative)
+        for alternative in range(1 + len(others[0]))
+        for decay in weight_decays
+        for length in lengths(shortest, epochs)
     ]
     groups = [None] * len(data) if example_groups is None else example_groups
     problems = [
-        Problem(make, tensors, seed, Fold.of(tensors, num_folds, turns, seed, group), settings)
-        for make, tensors, seed, group in zip(makes, data, seeds, groups, strict=True)
+        Problem(
+            [make, *functions],
+            tensors,
+            seed,
+            Fold.of(tensors, num_folds, turns, seed, group),
+            settings,
+        )
+        for make, functions, tensors, seed, group in zip(
+            makes, others, data, seeds, groups, strict=True
+        )
     ]
-    traces: dict[Any, Any] = {}  # of steps, which are alike in all tries
+    traces = defaultdict[int, dict[Any, Any]](dict)  # of steps, alike in tries of an alternative
     while going := alike([problem for problem in problems if problem.wants is not None]):
         jobs = [(problem, fold.train) for problem in going for fold in problem.folds]
-        label = _label(problems)
+        label, setting = _label(problems), settings[going[0].wants or 0]
         try:
-            trained = _train("try", jobs, settings[going[0].wants or 0], options, label, traces)
+            trained = _train("try", jobs, setting, options, label, traces[setting.alternative])
         except FloatingPointError:  # of a single model
             trained = []
         for problem in going:
@@ -162,12 +192,12 @@ def crossfit_many(  # noqa: D417 (the options are those of crossfit)
             problem.judge([] if failed else [model for model, _ in folds], scaling)
     for problem in problems:
         problem.check()
-    traces = {}
+    traces.clear()
     for setting in settings:
         if chosen := [problem for problem in problems if problem.best.setting == setting]:
             jobs = [(problem, problem.data) for problem in chosen]
             label = "training on all data"
-            trained = _train("whole", jobs, setting, options, label, traces)
+            trained = _train("whole", jobs, setting, options, label, traces[setting.alternative])
             for problem, (model, _) in zip(chosen, trained, strict=True):
                 problem.model = model
     return [problem.result() for problem in problems]
@@ -182,8 +212,9 @@ def _train(
     traces: dict[Any, Any],
 ) -> list[tuple[nn.Module, bool]]:
     """New models, trained, and whether that failed."""
-    models = [problem.new(tensors) for problem, tensors in jobs]
+    models = [problem.new(tensors, setting.alternative) for problem, tensors in jobs]
     folder = f"{name}-{setting.weight_decay:g}-{setting.epochs}"
+    folder += f"-{setting.alternative}" if setting.alternative else ""
     changed = dataclasses.replace(
         options,
         epochs=setting.epochs,

@@ -66,9 +66,10 @@ class CrossFit:
         scaling: calibration, fitted on the out-of-fold predictions.
         weight_decay: the best one, times the number of examples.
         epochs: the best number.
-        tried: in order, dicts of `weight_decay`, `epochs` and the `nll` of the calibrated
-            out-of-fold predictions.
+        tried: in order, dicts of `weight_decay`, `epochs`, `alternative` and the `nll` of the
+            calibrated out-of-fold predictions.
         folds: for each fold the model trained on it with the best setting, and the fold.
+        alternative: 0 if `make` made the model, n if the n-th of `alternatives` did.
     """
 
     model: nn.Module
@@ -77,6 +78,7 @@ class CrossFit:
     epochs: int
     tried: list[dict[str, float]]
     folds: list[tuple[nn.Module, Fold]] = field(repr=False)
+    alternative: int = 0
 
     def held_out(self, models: Sequence[nn.Module] | None = None) -> tuple[Any, Tensors]:
         """Out-of-fold predictions, and the data they are of.

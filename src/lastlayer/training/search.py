@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -23,6 +23,7 @@ class Setting(NamedTuple):
 
     weight_decay: float  # times the number of examples
     epochs: int
+    alternative: int = 0  # which of the functions that make models
 
 
 def lengths(shortest: int, longest: int) -> list[int]:
@@ -48,7 +49,7 @@ class Try(NamedTuple):
 class Problem:
     """Data to fit a model to, what was tried, and which of the settings to try next."""
 
-    make: Callable[[Tensors], nn.Module]
+    makes: Sequence[Callable[[Tensors], nn.Module]]  # by alternative
     data: Tensors
     seed: int
     folds: list[Fold]
@@ -62,11 +63,11 @@ class Problem:
         """The try with the lowest NLL."""
         return min(self.tries, key=lambda one: one.nll)
 
-    def new(self, train: Tensors) -> nn.Module:
+    def new(self, train: Tensors, alternative: int) -> nn.Module:
         """A new model, initialised from the seed."""
         with own_random_numbers():
             torch.manual_seed(self.seed)
-            return self.make(train)
+            return self.makes[alternative](train)
 
     def judge(
         self, models: list[nn.Module], scaling: Callable[[], nn.Module] | None = None
@@ -110,14 +111,21 @@ class Problem:
             )
 
     def _next(self, last: int) -> int | None:
-        """Longer training if the last was the best so far, else the next decay, if there is one."""
+        """Longer training if the last was the best so far, else another decay or alternative.
+
+        The first alternative is tried with every decay; others with the best setting so far.
+        """
         best, improved = self.best.setting, self.tries[-1] is self.best
+        before = self.settings[last]
         for at in range(last + 1, len(self.settings)):
-            decay, epochs = self.settings[at]
-            if decay == self.settings[last].weight_decay:
+            decay, epochs, alternative = self.settings[at]
+            if (decay, alternative) == (before.weight_decay, before.alternative):
                 if improved:
                     return at
-            elif epochs == best.epochs:
+            elif epochs == best.epochs and (
+                alternative == before.alternative == 0
+                or (alternative > before.alternative and decay == best.weight_decay)
+            ):
                 return at
         return None
 
@@ -129,9 +137,10 @@ class Problem:
         return CrossFit(
             self.model,
             best.scaling,
-            *best.setting,
+            *best.setting[:2],
             [{**one.setting._asdict(), "nll": one.nll} for one in self.tries],
             list(zip(best.models, self.folds, strict=True)),
+            best.setting.alternative,
         )
 
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from sklearn.datasets import make_friedman1
 
-from lastlayer.sklearn import LastLayerRegressor
+from lastlayer.sklearn import LastLayerRegressor, load, save
 from tests.helpers.estimators import QUICK
 
 
@@ -63,23 +63,70 @@ def test_draws_have_the_predicted_moments_and_errors_of_equal_rows_are_correlate
     np.testing.assert_array_equal(regressor.sample_y(X, 3), regressor.sample_y(X, 3))
 
 
-def test_partial_fit_is_the_posterior_given_old_and_new_rows(regression):
+@pytest.mark.parametrize("noise", ["constant", "varying"])
+def test_partial_fit_is_the_posterior_given_old_and_new_rows(regression, noise):
     X, y = regression
-    model = LastLayerRegressor(**QUICK).fit(X[:200], y[:200])
+    model = LastLayerRegressor(noise=noise, **QUICK).fit(X[:200], y[:200])
     head: Any = model.model_.network.head
     units = model.model_.units
     features = model.model_.features(torch.from_numpy(X[200:])).detach()
+    predicted = head(features)
     features = torch.cat([features, torch.ones(40, 1)], 1)  # the bias
-    noise = head.noise.variance().item()
+    variance = predicted.noise_variance
+    if noise == "varying":  # E[1/variance] of a log-normal variance
+        variance = (predicted.log_noise_mean - 0.5 * predicted.log_noise_variance).exp()
+    variance = variance.detach()
     precision = torch.linalg.inv(head.covariance.dense()[0]).detach()
     target = units.remove(torch.from_numpy(y[200:, None]))
-    new = precision + features.mT @ features / noise
+    new = precision + features.mT @ (features / variance)
     expected = torch.linalg.solve(
-        new, precision @ head.mean.detach()[0] + (features.mT @ target)[:, 0] / noise
+        new, precision @ head.mean.detach()[0] + (features.mT @ (target / variance))[:, 0]
     )
     model.partial_fit(X[200:220], y[200:220]).partial_fit(X[220:], y[220:])
     torch.testing.assert_close(head.mean.detach()[0], expected)
     torch.testing.assert_close(head.covariance.dense()[0].detach(), torch.linalg.inv(new))
+
+
+@pytest.fixture(scope="module")
+def uneven():
+    """Rows with noise that grows with the first column, and the estimator that was trained."""
+    generator = np.random.default_rng(0)
+    X = generator.uniform(size=(900, 3))
+    y = X[:, 1] + (0.05 + X[:, 0] ** 2) * generator.standard_normal(900)
+    return X, y, LastLayerRegressor(**QUICK | {"max_epochs": 64}).fit(X[:400], y[:400])
+
+
+def test_noise_that_grows_with_a_column_is_noticed_and_intervals_cover_everywhere(uneven):
+    X, y, model = uneven
+    assert model.head_ == "varying"
+    assert [trial["alternative"] for trial in model.tried_] == [0, 1]
+    assert model.tried_[1]["nll"] < model.tried_[0]["nll"] - 0.2
+    X, y = X[400:], y[400:]
+    lower, upper = model.predict_interval(X, 0.9).T
+    third = np.digitize(X[:, 0], [1 / 3, 2 / 3])
+    for which in range(3):
+        rows = third == which
+        covered = np.mean((lower <= y)[rows] & (y <= upper)[rows])
+        assert abs(covered - 0.9) < 4 * math.sqrt(0.09 / rows.sum())
+    draws, stddev = model.sample_y(X[:50], 4000), model.predict(X[:50], return_std=True)[1]
+    np.testing.assert_allclose(draws.std(1), stddev, rtol=0.12)
+    assert stddev.max() > 5 * stddev.min()
+
+
+def test_varying_noise_is_saved_and_loaded(uneven, tmp_path):
+    X, _, model = uneven
+    save(model, tmp_path / "model")
+    loaded = load(tmp_path / "model")
+    np.testing.assert_array_equal(loaded.predict_interval(X), model.predict_interval(X))
+
+
+def test_constant_noise_stays_where_it_is_better(regression):
+    model = LastLayerRegressor(noise="constant", **QUICK).fit(*regression)
+    variance = model.predict_dist(regression[0]).noise_variance
+    assert model.head_ == "constant"
+    assert float(variance.min()) == float(variance.max())
+    with pytest.raises(ValueError, match="noise must be"):
+        LastLayerRegressor(noise="none", **QUICK).fit(*regression)
 
 
 @pytest.mark.slow

@@ -1,6 +1,7 @@
 """Cross-validation, OOD thresholds and frames."""
 
 import math
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -16,7 +17,7 @@ from tests.helpers.prices import table
 
 @pytest.mark.slow
 def test_early_stopping_tries_numbers_of_epochs_and_takes_the_best(regression):
-    quick = QUICK | {"early_stopping": True, "max_epochs": 128}
+    quick = QUICK | {"early_stopping": True, "max_epochs": 128, "noise": "constant"}
     model = LastLayerRegressor(**quick).fit(*regression)
     tried = [one["epochs"] for one in model.tried_]
     assert tried == [64, 128][: len(tried)]
@@ -73,6 +74,38 @@ def test_a_newly_missing_value_is_unusual(regressor, regression):
     unusual = regressor.ood_score(rows) - regressor.ood_score(regression[0][:3])
     assert unusual[1] > 900
     assert unusual[[0, 2]].tolist() == [0, 0]
+
+
+def test_rare_levels_do_not_hide_unusual_numbers():
+    generator = np.random.default_rng(0)
+    X = pd.DataFrame(generator.standard_normal((600, 3)), columns=[*"abc"])
+    X["kind"] = ["common"] * 536 + [f"rare {at % 32}" for at in range(64)]
+    model = LastLayerRegressor(noise="constant", **QUICKEST).fit(X, X["a"] + X["b"])
+    assert np.mean(model.ood_score(X) > model.ood_threshold_) < 0.03
+    far = X.assign(a=X["a"] + 8 * np.sign(X["a"]))
+    assert np.mean(model.ood_score(far) > model.ood_threshold_) > 0.9
+
+
+def test_intervals_cover_where_a_value_is_absent():
+    generator = np.random.default_rng(0)
+    X = pd.DataFrame(generator.standard_normal((900, 2)), columns=[*"ab"])
+    X["kind"] = generator.choice(["low", "high"], 900)
+    y = 2 * X["a"] + 0.1 * X["b"] + 3 * (X["kind"] == "high") + generator.standard_normal(900)
+    model = LastLayerRegressor(noise="constant", **QUICK).fit(X[:400], y[:400])
+    rows, known = X[400:], y[400:]
+    variances: list[tuple[float, dict[str, Any]]] = [
+        (0, {}),
+        (4, {"a": np.nan}),
+        (2.25, {"kind": "new"}),
+        (6.25, {"a": np.nan, "kind": "new"}),
+    ]
+    for added, change in variances:
+        lower, upper = model.predict_interval(rows.assign(**change)).T
+        assert abs(np.mean((lower <= known) & (known <= upper)) - 0.9) < 0.07
+        stddev = model.predict(rows.assign(**change), return_std=True)[1]
+        np.testing.assert_allclose(stddev**2, 1 + added, rtol=0.35)
+    draws = model.sample_y(rows[:20].assign(a=np.nan), 4000)
+    np.testing.assert_allclose(draws.std(1) ** 2, 5, rtol=0.35)
 
 
 @pytest.mark.slow

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Any, ClassVar, TypeVar
 
 import narwhals as nw
@@ -32,6 +33,7 @@ from ..rows import Rows
 from ._settings import Plan, check_decays, check_widths
 
 Array = NDArray[Any]
+MakeHead = Callable[[int, float], Head]  # of the number of features and of examples
 AnyEstimator = TypeVar("AnyEstimator", bound="LastLayerEstimator")
 
 
@@ -42,6 +44,7 @@ class LastLayerEstimator(BaseEstimator, ABC):  # type: ignore[misc]
 
     # set by fit
     columns_: Columns
+    head_: str
     model_: TableModel
 
     def __init__(
@@ -93,6 +96,10 @@ class LastLayerEstimator(BaseEstimator, ABC):  # type: ignore[misc]
     @abstractmethod
     def _head(self, num_features: int, num_data: float) -> Head:
         """A new head."""
+
+    def _heads(self) -> dict[str, MakeHead]:
+        """Functions that make new heads, by name, of which cross-validation chooses one."""
+        return {self.task: self._head}
 
     @abstractmethod
     def _scaling(self) -> nn.Module:
@@ -190,29 +197,39 @@ class LastLayerEstimator(BaseEstimator, ABC):  # type: ignore[misc]
             (weight / weight.mean()).float(),
         )
         result = self._crossfit(data)
-        density, held_out = _densities(result, data[0], weight)
+        density, held_out = _densities(result, encoding, data[0], weight)
         self.ood_threshold_ = threshold(held_out, self.false_alarm_rate)
         network: Any = result.model
-        model = TableModel(encoding, network, result.scaling, units, density).double().eval()
+        absence = self._absence(result, encoding)
+        model = TableModel(encoding, network, result.scaling, units, density, absence)
         self.tried_, self.num_epochs_ = result.tried, result.epochs
-        self.weight_decay_ = result.weight_decay
+        self.weight_decay_, self.head_ = result.weight_decay, [*self._heads()][result.alternative]
         predictive, (_, known, share) = result.held_out()
         predictive = units(result.scaling(predictive.to(torch.float64)))
         self.held_out_scores_ = self._scores(predictive, units, known, share.double())
-        self.model_ = model
+        self.model_ = model.double().eval()
+
+    def _absence(self, result: CrossFit, encoding: Encoding) -> Tensor | None:
+        """The variance that an absent value adds, (num_columns, num_targets), if that is known."""
+        return None
 
     def _crossfit(self, data: tuple[Tensor, ...]) -> CrossFit:
         """The network, its calibration and the settings that were tried, by cross-validation."""
         count, width = data[0].shape
         plan = Plan.of(count, self.num_folds, self.batch_size, self.max_epochs)
 
-        def make(train: tuple[Tensor, ...]) -> nn.Module:
-            share = len(train[0]) / count
-            return self._network(width, share * self.num_data_).to(train[0])
+        def maker(head: MakeHead) -> Callable[[tuple[Tensor, ...]], nn.Module]:
+            def make(train: tuple[Tensor, ...]) -> nn.Module:
+                share = len(train[0]) / count
+                return self._network(width, share * self.num_data_, head).to(train[0])
 
+            return make
+
+        first, *others = map(maker, self._heads().values())
         return crossfit(
-            make,
+            first,
             data,
+            alternatives=others,
             seed=int(check_random_state(self.random_state).randint(2**31 - 1)),
             num_folds=plan.num_folds,
             turns=plan.num_held_out,
@@ -225,21 +242,25 @@ class LastLayerEstimator(BaseEstimator, ABC):  # type: ignore[misc]
             progress=bool(self.verbose),
         )
 
-    def _network(self, width: int, num_data: float) -> Network:
+    def _network(self, width: int, num_data: float, head: MakeHead) -> Network:
         """A new network for encoded rows."""
         sizes = [width, *self.hidden_layers]
         layers: list[nn.Module] = []
         for fan_in, fan_out in itertools.pairwise(sizes):
             layers += [nn.Linear(fan_in, fan_out, dtype=torch.float32), nn.ELU()]
-        return Network(nn.Sequential(*layers), self._head(sizes[-1], num_data))
+        return Network(nn.Sequential(*layers), head(sizes[-1], num_data))
 
     def blank_model(self, width: int) -> TableModel:
         """An untrained model for encoded rows, to load a saved one into."""
-        network, scaling = self._network(width, self.num_data_), self._scaling()
+        network = self._network(width, self.num_data_, self._heads()[self.head_])
+        scaling = self._scaling()
         size = width + network.head.num_features
         units, density = Units(self._num_targets), RowDensity(size)
         encoding = Encoding(len(self.columns_.used), width)
-        return TableModel(encoding, network, scaling, units, density).double().eval()
+        absence = None
+        if self.task == "regression":
+            absence = torch.zeros(len(self.columns_.used), self._num_targets, dtype=torch.float64)
+        return TableModel(encoding, network, scaling, units, density, absence).double().eval()
 
     @torch.no_grad()
     def _update(self, X: Any, y: Any, sample_weight: Any) -> None:  # noqa: N803
@@ -276,11 +297,13 @@ class LastLayerEstimator(BaseEstimator, ABC):  # type: ignore[misc]
 
 
 @torch.no_grad()
-def _densities(result: CrossFit, inputs: Tensor, weight: Tensor) -> tuple[RowDensity, Tensor]:
+def _densities(
+    result: CrossFit, encoding: Encoding, inputs: Tensor, weight: Tensor
+) -> tuple[RowDensity, Tensor]:
     """The density of all rows, and out-of-fold OOD scores."""
 
     def rows(network: Any, inputs: Tensor) -> Tensor:
-        return describe(network, inputs).double()
+        return describe(encoding, network, inputs).double()
 
     scores = [
         RowDensity.fit(rows(network, fold.train[0]), fold.train[2])(rows(network, fold.held_out[0]))

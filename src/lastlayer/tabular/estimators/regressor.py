@@ -10,15 +10,20 @@ import torch
 from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_array, check_is_fitted
 from torch import Tensor
+from torch.utils import _pytree as pytree
 
-from ..._checks import check_count
+from ..._checks import check_choice, check_count
 from ...calibration import TailScaling
-from ...heads import Regression
+from ...heads import Head, HeteroscedasticRegression, Regression
 from ...predictive import RegressionPredictive
 from ...priors import Prior
+from ...training.crossfitting import CrossFit
+from ..encoding import Encoding
 from ..model import TableModel, Units
+from ..rows import Rows
 from ..scores import explained_variance
-from ._base import Array, LastLayerEstimator, generator
+from ._base import Array, LastLayerEstimator, MakeHead, generator
+from ._settings import ENOUGH_HELD_OUT
 
 MIN_SCALE, MAX_SCALE = 1e-150, 1e150  # of targets, whose variance must not underflow or overflow
 
@@ -26,12 +31,13 @@ MIN_SCALE, MAX_SCALE = 1e-150, 1e150  # of targets, whose variance must not unde
 class LastLayerRegressor(RegressorMixin, LastLayerEstimator):  # type: ignore[misc]
     """Regression with calibrated uncertainty, for tables.
 
-    A network with a variational Bayesian last layer. Number of epochs, regularisation and the tails
-    of the errors are chosen by cross-validation (`lastlayer.crossfit`), so that the defaults suit
-    most tables.
+    A network with a variational Bayesian last layer. Number of epochs, regularisation, whether the
+    noise depends on the row, and the tails of the errors are chosen by cross-validation
+    (`lastlayer.crossfit`), so that the defaults suit most tables.
 
     Args:
         hidden_layers: widths of the hidden layers; () is Bayesian linear regression.
+        noise: "constant" for all rows, "varying" with the row, or "auto": cross-validation chooses.
         max_epochs: maximum number of epochs; "auto" is 1024, or proportionally fewer if there are
             more than 8192 rows.
         early_stopping: whether to try few epochs first, and twice as many while that helps.
@@ -52,6 +58,7 @@ class LastLayerRegressor(RegressorMixin, LastLayerEstimator):  # type: ignore[mi
         model_: the trained `TableModel`, a torch module of codes.
         num_epochs_: chosen number of epochs.
         weight_decay_: chosen weight decay.
+        head_: chosen noise, "constant" or "varying".
         tried_: all settings tried, with the NLL of held-out data, whose targets have unit variance.
         held_out_scores_: `nll`, `rmse`, `r2` and `coverage_0.9` of out-of-fold predictions, in the
             units of the target; slightly optimistic, because epochs and calibration are chosen on
@@ -62,6 +69,42 @@ class LastLayerRegressor(RegressorMixin, LastLayerEstimator):  # type: ignore[mi
     """
 
     task = "regression"
+
+    def __init__(
+        self,
+        hidden_layers: tuple[int, ...] = (50, 50),
+        *,
+        noise: str = "auto",
+        max_epochs: int | str = "auto",
+        early_stopping: bool = True,
+        num_folds: int = 5,
+        batch_size: int | str = "auto",
+        learning_rate: float = 1e-2,
+        weight_decays: tuple[float, ...] = (30.0, 300.0),
+        false_alarm_rate: float = 0.01,
+        random_state: Any = None,
+        device: str | None = None,
+        verbose: bool = False,
+    ) -> None:
+        self.noise = noise
+        super().__init__(
+            hidden_layers,
+            max_epochs=max_epochs,
+            early_stopping=early_stopping,
+            num_folds=num_folds,
+            batch_size=batch_size,
+            learning_rate=learning_rate,
+            weight_decays=weight_decays,
+            false_alarm_rate=false_alarm_rate,
+            random_state=random_state,
+            device=device,
+            verbose=verbose,
+        )
+
+    def read(self, X: Any, y: Any, sample_weight: Any = None) -> Rows:  # noqa: N803
+        """Infer columns from a table and read its rows: the first half of `fit`."""
+        check_choice("noise", self.noise, ["auto", "constant", "varying"])
+        return super().read(X, y, sample_weight)
 
     def predict(self, X: Any, return_std: bool = False) -> Any:  # noqa: N803
         """The mean of each target, (num_rows,), and with `return_std` its standard deviation too.
@@ -109,7 +152,7 @@ class LastLayerRegressor(RegressorMixin, LastLayerEstimator):  # type: ignore[mi
         return self._shaped(self._predictions(X).map(draws))
 
     def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> LastLayerRegressor:  # noqa: N803
-        """Condition the last layer on more rows, exactly; the hidden layers stay.
+        """Condition the last layer on more rows, exactly; hidden layers and noise stay.
 
         The result depends neither on the order of the rows nor on how they are divided over calls.
         On a new estimator this is `fit`.
@@ -151,15 +194,28 @@ class LastLayerRegressor(RegressorMixin, LastLayerEstimator):  # type: ignore[mi
                 )
         return units
 
-    def _head(self, num_features: int, num_data: float) -> Regression:
-        return Regression(
-            num_features,
-            self._num_targets,
-            num_data=num_data,
-            bias=True,
-            prior=Prior(noise_scale=0.01),
-            dtype=torch.float32,
+    def _heads(self) -> dict[str, MakeHead]:
+        heads: dict[str, MakeHead] = {"constant": self._head, "varying": self._varying_head}
+        return heads if self.noise == "auto" else {self.noise: heads[self.noise]}
+
+    def _head(self, num_features: int, num_data: float) -> Head:
+        return Regression(num_features, covariance="shared", **self._options(num_data))
+
+    def _varying_head(self, num_features: int, num_data: float) -> Head:
+        # each output has its own posterior, which `partial_fit` carries on
+        covariance = "shared" if self._num_targets == 1 else "dense"
+        return HeteroscedasticRegression(
+            num_features, covariance=covariance, **self._options(num_data)
         )
+
+    def _options(self, num_data: float) -> dict[str, Any]:
+        return {
+            "num_outputs": self._num_targets,
+            "num_data": num_data,
+            "bias": True,
+            "prior": Prior(noise_scale=0.01),
+            "dtype": torch.float32,
+        }
 
     def _scaling(self) -> TailScaling:
         return TailScaling(self._num_targets)
@@ -178,6 +234,25 @@ class LastLayerRegressor(RegressorMixin, LastLayerEstimator):  # type: ignore[mi
             "coverage_0.9": (share * ((lower <= target) & (target <= upper))).sum(0).mean(),
         }
         return {name: float(value) for name, value in scores.items()}
+
+    @torch.no_grad()
+    def _absence(self, result: CrossFit, encoding: Encoding) -> Tensor:
+        """How much larger out-of-fold errors are than predicted, without each of the columns."""
+        absence = torch.zeros(len(encoding.complete), self._num_targets, dtype=torch.float64)
+        share = ENOUGH_HELD_OUT // len(result.folds) + 1
+        folds = [
+            (network, [part[:share] for part in fold.held_out]) for network, fold in result.folds
+        ]
+        target, weight = (torch.cat([rows[at] for _, rows in folds]) for at in (1, 2))
+        learned = (encoding.complete + encoding.category).tolist()
+        for column in (at for at, new in enumerate(learned) if new):
+            parts = [network(encoding.without(column, rows[0])) for network, rows in folds]
+            predictive = result.scaling(
+                pytree.tree_map(lambda *tensors: torch.cat(tensors), *parts)
+            )
+            lack = (target - predictive.mean).square() - predictive.variance
+            absence[column] = ((weight.unsqueeze(-1) * lack).sum(0) / weight.sum()).clamp(min=0)
+        return absence.to(target.device)
 
     def _shaped(self, values: Tensor) -> Array:
         """Values as a NumPy array, without the dimension of targets if y had none."""
@@ -199,7 +274,7 @@ def _draws(model: TableModel, codes: Tensor, weights: Tensor, source: torch.Gene
     functions = torch.einsum("skn,tn->tks", weights, biased)
     noise = torch.randn(functions.shape, generator=source, dtype=functions.dtype).to(functions)
     error = functions - plain.mean.unsqueeze(-1) + plain.noise_variance.sqrt().unsqueeze(-1) * noise
-    scaled = model.scaling(plain)
+    scaled = model.widened(model.scaling(plain), codes)
     if not hasattr(scaled, "components"):
         raise TypeError(
             "draws that share a last layer need a mixture, as TailScaling makes, and "

@@ -20,7 +20,7 @@ from ..estimators._base import LastLayerEstimator
 from .codec import dumps, loads
 from .errors import check_model_folder
 
-FORMAT = 2
+FORMAT = 3
 DESCRIPTION, TENSORS = "model.json", "model.safetensors"
 ESTIMATORS: dict[str, type[LastLayerEstimator]] = {
     estimator.task: estimator for estimator in (LastLayerRegressor, LastLayerClassifier)

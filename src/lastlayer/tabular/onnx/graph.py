@@ -43,8 +43,7 @@ class Graph(nn.Module):
     def __init__(self, estimator: LastLayerEstimator, level: float, codes: Array) -> None:
         super().__init__()
         model = copy.deepcopy(estimator.model_).cpu().double().eval().requires_grad_(False)
-        self.encoding, self.network = model.encoding, model.network
-        self.scaling, self.units = model.scaling, model.units
+        self.model, self.encoding, self.network = model, model.encoding, model.network
         # the score is ½‖A(x − μ)‖²; ONNX does not solve for A(x − μ)
         scale = model.density.scale
         center, factor = (part[0] for part in model.density.gaussian.gaussians())
@@ -64,10 +63,10 @@ class Graph(nn.Module):
     def forward(self, codes: Tensor) -> tuple[Tensor, ...]:
         """The values of `outputs`, from codes, (num_rows, num_columns)."""
         inputs = self.encoding(codes)
-        error = describe(self.network, inputs) - self.location
+        error = describe(self.encoding, self.network, inputs) - self.location
         score = 0.5 * (error @ self.whitening.mT).square().sum(-1)
         score = score + NEWLY_MISSING * self.encoding.num_newly_missing(codes)
-        predictive = self.units(self.scaling(self.network(inputs)))
+        predictive = self.model(codes)
         if self.outputs[0] == "probabilities":
             return predictive.probs(), score
         mean, variance = predictive.mean, predictive.variance
