@@ -212,12 +212,12 @@ class LastLayerClassifier(ClassifierMixin, LastLayerEstimator):  # type: ignore[
         return Units(1).to(target.device)  # probabilities have no units
 
     def _head(self, num_features: int, num_data: float) -> Any:
-        options: Any = {"bias": True, "bound": "jensen"} if self.head == "discriminative" else {}
+        # decision 31: the tilted bound, and a prior of logits of unit variance
+        options: Any = {"bias": True} if self.head == "discriminative" else {"prior": Prior()}
         return HEADS[self.head](
             num_features,
             len(self.classes_),
             num_data=num_data,
-            prior=Prior(),
             dtype=torch.float32,
             **options,
         )
