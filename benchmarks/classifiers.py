@@ -10,6 +10,7 @@ are; the others the pipeline of `benchmarks/preparing.py`.
 from __future__ import annotations
 
 import argparse
+import json
 import math
 import sys
 import time
@@ -26,7 +27,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import StratifiedKFold
 from sklearn.pipeline import make_pipeline
 
-# Whoever starts this file, `python benchmarks/classifiers.py` or `python -m benchmarks.classifiers`.
+# Whoever starts this file, as a script or by `python -m benchmarks.classifiers`.
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks.preparing import prepared
@@ -128,11 +129,14 @@ def main() -> None:
     parser.add_argument("--methods", default=",".join(METHODS), help="with commas (default: all)")
     parser.add_argument("--folds", type=int, default=5, help="that are predicted (default: 5)")
     parser.add_argument("--quick", action="store_true", help="hardly train ours, to try the script")
-    parser.add_argument("--json", type=Path, help="where to write the record")
+    parser.add_argument("--json", type=Path, help="record to write; runs of other tables stay")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     tables, methods = arguments.tables.split(","), arguments.methods.split(",")
     runs: list[Row] = []
+    if arguments.json and arguments.json.exists():
+        kept = json.loads(arguments.json.read_text())["sections"]["runs"]
+        runs = [row for row in kept if row["table"] not in tables]
     for table in tables:
         data = load(table)
         about = {"rows": len(data[1]), "classes": len(np.unique(data[1]))}
@@ -145,7 +149,8 @@ def main() -> None:
                     model.set_params(max_epochs=8)
                 row = {"table": table, **about, "chosen_on": table in CHOSEN_ON, "method": method}
                 runs.append(row | {"fold": fold} | measured(model, data, rows, others))
-    summary = [summarised(runs, table, method) for table in tables for method in methods]
+    pairs = dict.fromkeys((row["table"], row["method"]) for row in runs)
+    summary = [summarised(runs, table, method) for table, method in pairs]
     print_table("Means over folds", summary)
     if arguments.json:
         config = {"folds": arguments.folds, "threads": 1}
