@@ -29,19 +29,17 @@ from typing import Any
 import numpy as np
 import torch
 from scipy.stats import norm
-from sklearn.compose import make_column_selector, make_column_transformer
 from sklearn.datasets import load_diabetes
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
-from sklearn.impute import SimpleImputer
 from sklearn.linear_model import BayesianRidge
 from sklearn.model_selection import train_test_split
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 # Whoever starts this file, `python benchmarks/estimators.py` or `python -m benchmarks.estimators`.
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from benchmarks.preparing import prepared
 from benchmarks.report import Row, environment, print_table, write_json
 from benchmarks.timing import progress
 from lastlayer.metrics import crps as predictive_crps
@@ -104,15 +102,6 @@ def load(name: str) -> tuple[Any, Any]:
 def ours(train: Any, target: Any, test: Any, seed: int, **options: Any) -> tuple[Any, Any, Any]:
     model = LastLayerRegressor(random_state=seed, **options).fit(train, target)
     return *model.predict(test, return_std=True), model.predict_dist(test)
-
-
-def prepared(frame: Any) -> Any:
-    numbers = make_pipeline(SimpleImputer(add_indicator=True), StandardScaler())
-    levels = OneHotEncoder(handle_unknown="ignore", sparse_output=False)
-    return make_column_transformer(
-        (numbers, make_column_selector(dtype_include=["number", "bool"])),
-        (levels, make_column_selector(dtype_exclude=["number", "bool"])),
-    )
 
 
 def bayesian_ridge(train: Any, target: Any, test: Any, seed: int) -> tuple[Any, Any, Any]:

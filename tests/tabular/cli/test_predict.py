@@ -38,6 +38,22 @@ def test_classes_come_with_their_probabilities(folder, tmp_path):
     assert found["town"].tolist() == frame["town"].tolist()
 
 
+def test_conformal_intervals_and_sets_are_those_of_the_estimator(folder, tmp_path):
+    frame = houses()[["town", "size"]]
+    for table, target in (("train.csv", "price"), ("classes.csv", "cheap")):
+        model, to, rows = tmp_path / target, tmp_path / "out.csv", str(folder / table)
+        options = ["--target", target, "--model", str(model), "--interval", "conformal"]
+        assert run(["fit", rows, *options, *QUICK_FIT]) == 0
+        assert run(["predict", str(model), rows, "-o", str(to), "--level", "0.8"]) == 0
+        found, estimator = pd.read_csv(to, keep_default_na=False), load(model)
+        if target == "price":
+            ends = estimator.predict_interval(frame, 0.8)
+            np.testing.assert_allclose(found[["lower", "upper"]], ends)
+        else:
+            sets = [estimator.classes_[row] for row in estimator.predict_set(frame, 0.8)]
+            assert found["set"].tolist() == ["|".join(labels) for labels in sets]
+
+
 def test_scores_equal_those_of_numpy(folder, capsys):
     model = str(folder / "model")
     assert run(["evaluate", model, str(folder / "train.csv"), "--json"]) == 0

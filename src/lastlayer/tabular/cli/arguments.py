@@ -24,6 +24,13 @@ class Head(str, Enum):
     generative = "generative"
 
 
+class Interval(str, Enum):
+    """What intervals and sets of classes come from."""
+
+    predictive = "predictive"
+    conformal = "conformal"
+
+
 class Executor(str, Enum):
     """Who predicts."""
 

@@ -22,6 +22,7 @@ from .arguments import (
     Delimiter,
     Executor,
     Head,
+    Interval,
     ModelFolder,
     Task,
     check_apart,
@@ -69,6 +70,10 @@ def fit(
         int | None,
         typer.Option(min=1, help="Maximum number of epochs. [default: 1024, fewer for many rows]"),
     ] = None,
+    interval: Annotated[
+        Interval,
+        typer.Option(help="Intervals of `predict`; conformal ones are guaranteed to cover."),
+    ] = Interval.predictive,
     seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Random seed.")] = 0,
     delimiter: Delimiter = None,
     month_first: Annotated[
@@ -118,6 +123,7 @@ def fit(
     options: dict[str, Any] = {
         "hidden_layers": read_widths(hidden_layers),
         "max_epochs": max_epochs or "auto",
+        "interval": interval.value,
         "random_state": seed,
         "verbose": not quiet and sys.stderr.isatty(),
     }

@@ -100,8 +100,13 @@ class SavedModel:
             columns["prediction"] = self.estimator.classes_[probs.argmax(-1)]
             for at in natural_order(reading.classes):
                 columns[f"probability_{reading.classes[at]}"] = probs[:, at]
+            if self.estimator.interval == "conformal":
+                sets = self.estimator.sets(predictive, level)
+                columns["set"] = ["|".join(np.array(reading.classes)[row]) for row in sets]
         else:
-            ends = dict(zip(("lower", "upper"), predictive.interval(level), strict=True))
+            ends = dict(
+                zip(("lower", "upper"), self.estimator.ends(predictive, level), strict=True)
+            )
             moments = {"mean": predictive.mean, "stddev": predictive.stddev}
             columns |= {name: value[:, 0].numpy() for name, value in (moments | ends).items()}
         scores = {"ood_score": reading.predictions.ood_score, "unusual": reading.unusual}

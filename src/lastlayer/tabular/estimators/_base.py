@@ -21,6 +21,7 @@ from sklearn.utils.validation import (
 )
 from torch import Tensor, nn
 
+from ..._checks import check_choice
 from ...heads import Head
 from ...network import Network
 from ...ood import threshold
@@ -30,6 +31,7 @@ from ..encoding import Encoding
 from ..model import RowDensity, TableModel, Units, describe
 from ..predictions import Predictions
 from ..rows import Rows
+from ._conformal import INTERVALS, hold_out, repeated
 from ._settings import Plan, check_decays, check_widths
 
 Array = NDArray[Any]
@@ -58,6 +60,7 @@ class LastLayerEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         learning_rate: float = 1e-2,
         weight_decays: tuple[float, ...] = (30.0, 300.0),
         false_alarm_rate: float = 0.01,
+        interval: str = "predictive",
         random_state: Any = None,
         device: str | None = None,
         verbose: bool = False,
@@ -70,6 +73,7 @@ class LastLayerEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         self.learning_rate = learning_rate
         self.weight_decays = weight_decays
         self.false_alarm_rate = false_alarm_rate
+        self.interval = interval
         self.random_state = random_state
         self.device = device
         self.verbose = verbose
@@ -111,6 +115,10 @@ class LastLayerEstimator(BaseEstimator, ABC):  # type: ignore[misc]
     ) -> dict[str, float]:
         """Scores of predictions for targets as the head takes them, with weights (T,)."""
 
+    @abstractmethod
+    def _nonconformity(self, predictive: Any, target: Tensor) -> Tensor:
+        """How far targets as numbers, (T, K), are from what is predicted, (T, …)."""
+
     # ---------------------------------------------------------------------------- fitting
 
     def fit(self: AnyEstimator, X: Any, y: Any, sample_weight: Any = None) -> AnyEstimator:  # noqa: N803
@@ -128,9 +136,11 @@ class LastLayerEstimator(BaseEstimator, ABC):  # type: ignore[misc]
 
     def read(self, X: Any, y: Any, sample_weight: Any = None) -> Rows:  # noqa: N803
         """Infer columns from a table and read its rows: the first half of `fit`."""
-        self.__dict__.pop("model_", None)  # of an earlier fit, which had other columns
+        for name in ("model_", "conformal_scores_"):  # of an earlier fit, which had other columns
+            self.__dict__.pop(name, None)
         check_widths(self.hidden_layers)
         check_decays(self.weight_decays)
+        check_choice("interval", self.interval, INTERVALS)
         codes, target, weight = self._read(X, y, sample_weight, reset=True)
         rows = Rows.of(codes, target, weight)
         if len(rows.codes) < 2:
@@ -184,6 +194,16 @@ class LastLayerEstimator(BaseEstimator, ABC):  # type: ignore[misc]
 
     def train(self, rows: Rows) -> None:
         """Train on rows of `read`: the second half of `fit`."""
+        if self.interval != "conformal":
+            self._train(rows)
+            return
+        rows, held_out = hold_out(rows, self._seed())
+        self._train(rows)
+        predictive = Predictions(self.model_, held_out.codes).predictive
+        scores = self._nonconformity(predictive, torch.from_numpy(held_out.target))
+        self.conformal_scores_ = repeated(scores, held_out)
+
+    def _train(self, rows: Rows) -> None:
         device = self.device or "cpu"
         codes, target, weight = (torch.from_numpy(part.copy()).to(device) for part in rows)
         self.num_data_ = float(weight.sum())
@@ -230,7 +250,7 @@ class LastLayerEstimator(BaseEstimator, ABC):  # type: ignore[misc]
             first,
             data,
             alternatives=others,
-            seed=int(check_random_state(self.random_state).randint(2**31 - 1)),
+            seed=self._seed(),
             num_folds=plan.num_folds,
             turns=plan.num_held_out,
             epochs=plan.max_epochs,
@@ -241,6 +261,10 @@ class LastLayerEstimator(BaseEstimator, ABC):  # type: ignore[misc]
             learning_rate=self.learning_rate,
             progress=bool(self.verbose),
         )
+
+    def _seed(self) -> int:
+        """A seed from the random state."""
+        return int(check_random_state(self.random_state).randint(2**31 - 1))
 
     def _network(self, width: int, num_data: float, head: MakeHead) -> Network:
         """A new network for encoded rows."""
@@ -265,6 +289,11 @@ class LastLayerEstimator(BaseEstimator, ABC):  # type: ignore[misc]
     @torch.no_grad()
     def _update(self, X: Any, y: Any, sample_weight: Any) -> None:  # noqa: N803
         """Condition the last layer on more rows."""
+        if self.interval == "conformal":
+            raise ValueError(
+                "the guarantee of interval='conformal' is for the model that was fitted, and an "
+                "update changes it; fit again on all rows, or pass interval='predictive'"
+            )
         codes, target, weight = self._read(X, y, sample_weight, reset=False)
         features = self.model_.features(self._to_tensor(codes))
         known = self._tensor(self.model_.units.remove(self._to_tensor(target)))
