@@ -159,11 +159,11 @@ def main(arguments: list[str] | None = None) -> None:
         description=__doc__,
         epilog="""examples:
   LASTLAYER_DATA=data python benchmarks/encoder.py --json results/encoder.json
-  LASTLAYER_DATA=data python benchmarks/encoder.py --train 16 --test 16 --epochs 1    does it run?""",
+  LASTLAYER_DATA=data python benchmarks/encoder.py --train 16 --test 16    does it run?""",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--train", type=int, default=300, help="training reviews (default: 300)")
-    parser.add_argument("--test", type=int, default=600, help="test reviews (default: 600)")
+    parser.add_argument("--train", type=int, default=100, help="training reviews (default: 100)")
+    parser.add_argument("--test", type=int, default=250, help="test reviews (default: 250)")
     parser.add_argument("--epochs", type=int, default=3, help="of training (default: 3)")
     parser.add_argument("--max-tokens", type=int, default=64, help="of a review (default: 64)")
     parser.add_argument("--seeds", type=int, default=1, help="of data and weights (default: 1)")

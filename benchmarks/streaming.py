@@ -186,12 +186,12 @@ def main(arguments: list[str] | None = None) -> None:
             fit = ["fit", str(folder / "train.parquet"), "--target", "y", "--max-epochs", "8"]
             if run([*fit, "--quiet", "--model", str(folder / "model")]):
                 raise SystemExit("there is no model to predict with")
+        config: dict[str, Any] = {"rows": sizes, "width": WIDTH, "row_group": GROUP}
         for work in options.work.split(","):
             rows += rows_of(work, sizes, folder)
+            if options.json:  # what is measured is kept, whatever happens next
+                write_json(options.json, config, environment(), {"streaming": rows})
     print_table("Peak memory of work on streams", rows)
-    if options.json:
-        config: dict[str, Any] = {"rows": sizes, "width": WIDTH, "row_group": GROUP}
-        write_json(options.json, config, environment(), {"streaming": rows})
 
 
 if __name__ == "__main__":
