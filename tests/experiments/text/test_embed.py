@@ -142,6 +142,8 @@ def test_without_its_package_the_sentence_encoder_names_the_extra(monkeypatch):
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.*pin_memory")
+@pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")
 def test_the_benchmark_of_an_encoder_restores_the_predictions_it_saved(sentence, tmp_path):
     write_reviews(tmp_path / "data", 8 * TEXTS)
     record = tmp_path / "encoder.json"
