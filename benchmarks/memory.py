@@ -102,12 +102,12 @@ def _measure(library: str, model: Model, size: Size) -> tuple[int, int, int]:
         warm_up.train()
     del warm_up
     gc.collect()
-    before = _status("VmRSS")
+    before = status("VmRSS")
     reset = _reset_peak()
     contender = make(library, model, size)
     for _ in range(2):
         contender.train()
-    peak = _status("VmHWM") if reset else _maximum_resident()
+    peak = status("VmHWM") if reset else _maximum_resident()
     trained = [p for p in contender.module.parameters() if p.requires_grad]
     parameters = sum(p.numel() * p.element_size() for p in trained)
     for parameter in trained:
@@ -127,11 +127,11 @@ def allocated(step: Callable[[], object]) -> int:
     return max(held)
 
 
-def _status(field: str) -> int:
-    for line in Path("/proc/self/status").read_text().splitlines():
+def status(field: str, process: int | str = "self") -> int:
+    for line in Path(f"/proc/{process}/status").read_text().splitlines():
         if line.startswith(f"{field}:"):
             return int(line.split()[1]) * 1024
-    raise LookupError(f"/proc/self/status has no {field}")
+    raise LookupError(f"/proc/{process}/status has no {field}")
 
 
 def _reset_peak() -> bool:

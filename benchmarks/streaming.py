@@ -3,7 +3,8 @@
 A Parquet file of float32 numbers is post-trained on, scored by its density, and predicted by the
 command line, here and on a Ray cluster of two workers; each in a process of its own. Memory is what
 the process holds for itself alone, sampled while it works, less what it held before: pages of files
-that are mapped can be dropped, and do not count. Of Ray it is that of the process that asks.
+that are mapped can be dropped, and do not count. Of Ray it is that of the process that asks, and
+beside it the most that any of its workers holds in all.
 
     python benchmarks/streaming.py --json results/streaming.json
 """
@@ -11,6 +12,8 @@ that are mapped can be dropped, and do not count. Of Ray it is that of the proce
 from __future__ import annotations
 
 import argparse
+import contextlib
+import math
 import multiprocessing
 import os
 import sys
@@ -25,13 +28,14 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import numpy as np
+import psutil
 import pyarrow as pa
 import pyarrow.parquet
 import torch
 from torch import nn
 
 import lastlayer as ll
-from benchmarks.memory import _status
+from benchmarks.memory import status
 from benchmarks.report import Row, environment, print_table, write_json
 from benchmarks.timing import progress
 from lastlayer import ood
@@ -95,8 +99,18 @@ WORK: dict[str, Callable[[Path, Path], None]] = {
 }
 
 
-def measure(name: str, small: Path, large: Path, model: Path) -> tuple[float, float]:
-    """Peak bytes beyond those before, and seconds; after a warm-up on a small file."""
+def held_by_workers() -> int:
+    """The most bytes that a Ray worker among the descendants of this process holds for itself."""
+    own, most = psutil.Process(), 0
+    for process in own.children(recursive=True):
+        with contextlib.suppress(psutil.Error, LookupError, OSError):
+            if process.name().startswith("ray::"):
+                most = max(most, status("RssAnon", process.pid))
+    return most
+
+
+def measure(name: str, small: Path, large: Path, model: Path) -> tuple[float, float, float]:
+    """Peak bytes beyond those before, of a Ray worker, and seconds; after a warm-up."""
     torch.set_num_threads(1)
     if WORK[name] is predicted_by_ray:
         import ray
@@ -110,13 +124,15 @@ def measure(name: str, small: Path, large: Path, model: Path) -> tuple[float, fl
             runtime_env={"env_vars": {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"}},
         )
     WORK[name](small, model)
-    before, peak = _status("RssAnon"), 0
+    before, peak, workers = status("RssAnon"), 0, 0
+    by_ray = WORK[name] is predicted_by_ray
     finished = threading.Event()
 
     def look() -> None:
-        nonlocal peak
-        while not finished.wait(0.01):
-            peak = max(peak, _status("RssAnon"))
+        nonlocal peak, workers
+        while not finished.wait(0.1 if by_ray else 0.01):
+            peak = max(peak, status("RssAnon"))
+            workers = max(workers, held_by_workers()) if by_ray else 0
 
     watcher = threading.Thread(target=look)
     watcher.start()
@@ -126,7 +142,7 @@ def measure(name: str, small: Path, large: Path, model: Path) -> tuple[float, fl
     finally:
         finished.set()
         watcher.join()
-    return max(peak - before, 0), time.perf_counter() - start
+    return max(peak - before, 0), workers, time.perf_counter() - start
 
 
 def rows_of(name: str, sizes: list[int], folder: Path) -> list[Row]:
@@ -136,13 +152,14 @@ def rows_of(name: str, sizes: list[int], folder: Path) -> list[Row]:
         progress(f"{name}: {size:,} rows")
         small, large = folder / f"{sizes[0]}.parquet", folder / f"{size}.parquet"
         with context.Pool(1) as pool:
-            peak, seconds = pool.apply(measure, (name, small, large, folder / "model"))
+            peak, workers, seconds = pool.apply(measure, (name, small, large, folder / "model"))
         found.append(
             {
                 "work": name,
                 "rows": size,
                 "data_MB": size * 4 * (WIDTH + 1) / 1e6,
                 "peak_MB": peak / 1e6,
+                "worker_MB": workers / 1e6 if workers else math.nan,
                 "seconds": seconds,
             }
         )
@@ -169,12 +186,12 @@ def main(arguments: list[str] | None = None) -> None:
             fit = ["fit", str(folder / "train.parquet"), "--target", "y", "--max-epochs", "8"]
             if run([*fit, "--quiet", "--model", str(folder / "model")]):
                 raise SystemExit("there is no model to predict with")
+        config: dict[str, Any] = {"rows": sizes, "width": WIDTH, "row_group": GROUP}
         for work in options.work.split(","):
             rows += rows_of(work, sizes, folder)
+            if options.json:  # what is measured is kept, whatever happens next
+                write_json(options.json, config, environment(), {"streaming": rows})
     print_table("Peak memory of work on streams", rows)
-    if options.json:
-        config: dict[str, Any] = {"rows": sizes, "width": WIDTH, "row_group": GROUP}
-        write_json(options.json, config, environment(), {"streaming": rows})
 
 
 if __name__ == "__main__":

@@ -16,7 +16,16 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks.markdown import ROOT
-from benchmarks.pages import choosing, estimators, noise, ood, performance, readme, training
+from benchmarks.pages import (
+    choosing,
+    estimators,
+    frameworks,
+    noise,
+    ood,
+    performance,
+    readme,
+    training,
+)
 from benchmarks.pages.choosing import COVERAGE, DIFFERENCE, GAP, LOSS, NLL, NOISE, choices
 from benchmarks.pages.performance import section
 
@@ -69,6 +78,8 @@ TABLES: dict[str, Tables] = {
         "nll": estimators.nll,
         **{metric: partial(estimators.by_metric, metric) for metric in estimators.METRICS},
     },
+    "docs/frameworks.md": {"encoder": frameworks.encoder},
+    "docs/scaling.md": {"streaming": frameworks.streaming},
     "docs/pretrained.md": {"reviews": training.reviews},
     "docs/decisions/0005-quadrature-for-the-mean-softmax.md": {"softmax": performance.softmax},
     "docs/decisions/0016-prior-of-a-discriminative-head.md": {"priors": training.priors},

@@ -103,7 +103,7 @@ class Encoder:
                 "features of texts need transformers: pip install -e '.[text]'"
             ) from error
         self.causal = model != MINILM
-        name = model if self.causal else str(_minilm())
+        name = model if self.causal else str(minilm())
         self.tokenizer = AutoTokenizer.from_pretrained(name)
         self.tokenizer.padding_side = "right"
         if self.causal:
@@ -137,7 +137,7 @@ class Encoder:
         return torch.nn.functional.normalize(mean, dim=-1)
 
 
-def _minilm() -> Path:
+def minilm() -> Path:
     """The folder of the sentence encoder within its package, which need not be imported."""
     found = importlib.util.find_spec(PACKAGE)
     if found is None or found.origin is None:

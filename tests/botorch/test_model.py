@@ -16,6 +16,7 @@ from botorch.acquisition.multi_objective.logei import qLogNoisyExpectedHypervolu
 from botorch.acquisition.thompson_sampling import PathwiseThompsonSampling
 from botorch.generation.sampling import MaxPosteriorSampling
 from botorch.optim.optimize import optimize_acqf
+from botorch.sampling.normal import SobolQMCNormalSampler
 from botorch.utils.datasets import SupervisedDataset
 from torch import Tensor, nn
 from torch.testing import assert_close
@@ -77,7 +78,10 @@ def test_acquisitions_are_optimised(name: str) -> None:
 
 def test_hypervolume_improvement_takes_several_outputs() -> None:
     acquisition = qLogNoisyExpectedHypervolumeImprovement(
-        fitted(2), ref_point=[-1.0, -2.0], X_baseline=data()[0]
+        fitted(2),
+        ref_point=[-1.0, -2.0],
+        X_baseline=data()[0],
+        sampler=SobolQMCNormalSampler(torch.Size([16]), seed=0),
     )
     where, value = optimised(acquisition, q=2, options={"maxiter": 10})
     assert where.shape == (2, 2)

@@ -1,11 +1,13 @@
 """Features of texts by language models that are made here, tiny and random."""
 
+import json
 import sys
 
 import numpy as np
 import pytest
 import torch
 
+from benchmarks import encoder
 from experiments.datasets import imdb
 from experiments.text import embed
 from tests.helpers.reviews import write_reviews
@@ -137,3 +139,16 @@ def test_without_its_package_the_sentence_encoder_names_the_extra(monkeypatch):
     monkeypatch.setattr(embed, "PACKAGE", "no_such_package")
     with pytest.raises(ImportError, match=r"\.\[text\]"):
         embed.write("minilm", max_tokens=32, progress=False)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.*pin_memory")
+@pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")
+def test_the_benchmark_of_an_encoder_restores_the_predictions_it_saved(sentence, tmp_path):
+    write_reviews(tmp_path / "data", 8 * TEXTS)
+    record = tmp_path / "encoder.json"
+    encoder.main(["--train", "24", "--test", "12", "--epochs", "1", "--json", str(record)])
+    classifier, posttrained, bayesian = json.loads(record.read_text())["sections"]["encoder"]
+    assert bayesian["difference after loading"] < 1e-5
+    assert posttrained["nll"] != classifier["nll"]
+    assert all(0 < row["nll"] < 2 for row in (classifier, posttrained, bayesian))
