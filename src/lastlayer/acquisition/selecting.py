@@ -16,7 +16,7 @@ from .bald import BALD, BatchBALD
 from .candidates import observe
 from .epig import EPIG
 from .lcmd import LCMD
-from .simple import MaxVariance, Random
+from .simple import Entropy, Margin, MaxVariance, Random
 
 METHODS: dict[str, Method] = {
     "lcmd": LCMD(),
@@ -25,6 +25,8 @@ METHODS: dict[str, Method] = {
     "bald": BALD(),
     "epig": EPIG(),
     "max_variance": MaxVariance(),
+    "entropy": Entropy(),
+    "margin": Margin(),
     "random": Random(),
 }
 
@@ -56,8 +58,9 @@ def select(
         pool: inputs to choose from, as a tensor, a tuple, a Dataset or a DataLoader that does not
             shuffle; targets in it are not looked at.
         batch_size: how many to choose.
-        method: "lcmd", "bait", "batchbald", "bald", "epig", "max_variance" or "random"; or one with
-            its options, as `EPIG(num_targets=256)`, or of your own.
+        method: "lcmd", "bait", "batchbald", "bald", "epig", "max_variance", "entropy", "margin"
+            (classification alone) or "random"; or one with its options, as
+            `EPIG(num_targets=256)`, or of your own.
         seed: of what is random.
         inference_batch_size: of the backbone, for tensors and Datasets.
         max_memory_bytes: of what is computed of the pool, in main memory.
@@ -85,7 +88,8 @@ def select(
             "length, or a DataLoader over one"
         )
     else:
-        candidates = Candidates((), (), torch.zeros(size))
+        nothing = torch.zeros(size)
+        candidates = Candidates((), (), nothing, nothing, nothing[:, None])
     generator = torch.Generator().manual_seed(seed)
     hidden = None if progress is None else not progress
     with tqdm(total=batch_size, desc="choosing", leave=False, disable=hidden) as bar:
