@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ..harness import provenance
+from ..harness import provenance, sections
 from ..harness.statistics import Metric, Runs
 from ..harness.tables import BLANK, bullets, table, title
 from . import problems
@@ -186,14 +186,7 @@ def page(runs: Runs) -> str:
 
 def write(results: Path) -> str | None:
     """Write the page and its figure; a headline for the index, or None without records."""
-    runs = Runs.load(EXPERIMENT, results)
-    if not runs.by_cell:
-        return None
-    folder = results / EXPERIMENT.name
-    # Without the version of matplotlib, the same records give the same file for longer.
-    draw(runs).savefig(folder / "curves.png", metadata={"Software": None})
-    (folder / "README.md").write_text(page(runs), encoding="utf-8")
-    return headline(runs)
+    return sections.publish(EXPERIMENT, results, page, headline, draw)
 
 
 def headline(runs: Runs) -> str:
