@@ -103,7 +103,8 @@ class Observer(nn.Module):
         """The candidates of cached rows, (n, width), and those of labelled points if any."""
         known = () if labelled is None else self.channels(labelled)
         *_, probs, moments = self._split(pool)
-        return Candidates(self.channels(pool), known, *moments.unbind(-1), probs)
+        spread, entropy = moments.unbind(-1)
+        return Candidates(self.channels(pool), known, spread, entropy, probs)
 
 
 def observe(
