@@ -14,7 +14,7 @@ from .figure import draw
 from .methods import METHODS
 from .published import PUBLISHED
 from .run import EXPERIMENT, LINEAR
-from .wheel import CUMULATIVE, LAST, METRICS, SIMPLE
+from .task import CUMULATIVE, LAST, METRICS, SIMPLE
 
 INTRODUCTION = f"""\
 # Wheel bandit
@@ -100,14 +100,12 @@ def page(runs: Runs) -> str:
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def write(results: Path) -> str | None:
-    """Write the page and its figure; a headline for the index, or None without records."""
-    runs = Runs.load(EXPERIMENT, results)
-    if not runs.by_cell:
-        return None
-    folder = results / EXPERIMENT.name
-    # Without the version of matplotlib, the same records give the same file for longer.
-    draw(runs).savefig(folder / "curves.png", metadata={"Software": None})
-    (folder / "README.md").write_text(page(runs), encoding="utf-8")
+def headline(runs: Runs) -> str:
+    """A line for the index."""
     found = summary(runs)
     return found[0] if found else "the wheel bandit: linear agents."
+
+
+def write(results: Path) -> str | None:
+    """Write the page and its figure; a headline for the index, or None without records."""
+    return sections.publish(EXPERIMENT, results, page, headline, draw)
