@@ -86,7 +86,7 @@ def entry(
 
 # With one output and the same noise everywhere, BALD and entropy rank points as variances do.
 METHODS: dict[str, Entry] = {
-    "lcmd": entry("lcmd", "LCMD", "The largest cluster's farthest point; the default."),
+    "lcmd": entry("lcmd", "LCMD", "The largest cluster's farthest point; the default for numbers."),
     "bait": entry("bait", "BAIT", "The least variance of predictions of the pool."),
     "batchbald": entry("batchbald", "BatchBALD", "The most information about the weights."),
     "epig": entry("epig", "EPIG", "The most information about predictions of the pool."),

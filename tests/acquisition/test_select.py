@@ -82,6 +82,15 @@ def test_a_pool_in_a_file_is_chosen_from_as_in_memory(model, method):
     assert choose(model, POOL, method=method, **options).tolist() == expected
 
 
+def test_the_default_is_lcmd_of_numbers_and_the_margin_of_classes(model):
+    assert choose(model, POOL).tolist() == choose(model, POOL, method="lcmd").tolist()
+    torch.manual_seed(0)
+    head = ll.DiscriminativeClassification(3, 4, num_data=20)
+    found = choose(head, POOL).tolist()
+    assert found == choose(head, POOL, method="margin").tolist()
+    assert found != choose(head, POOL, method="lcmd").tolist()
+
+
 def test_a_method_of_ones_own_is_asked(model):
     class Last(acquisition.Method):
         def choose(self, candidates, batch_size, generator, told):
