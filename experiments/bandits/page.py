@@ -40,9 +40,9 @@ open, and here is: AdamW, begun anew at every update, with weight decay 0.01 on 
 ReLU; rewards as they are; S_k as initialised by this package. Ours has the same network, rewards in
 units of 50, exact posteriors of the last layer between trainings of features on the squared error,
 and trains when observations have grown by a tenth. Its settings were found on seed 0 and one more
-([decision 21](../../docs/decisions/0021-agents.md)), so that seed 0 flatters it: its other seeds are
-what to judge it by. Where it has much regret, it stopped trying an arm before it had found that
-arm's prizes. LinFullPost, LinDiagPost and NeuralLinear are
+([decision 21](../../docs/decisions/0021-agents.md)), so that seed 0 flatters it: judge it by its
+other seeds. Where its regret is large it has likely stopped trying an arm before it found what that
+arm pays at the rim. LinFullPost, LinDiagPost and NeuralLinear are
 those of Riquelme, Tucker & Snoek (2018), as their code has them; the settings called MR are not
 published: here one that may be near them."""
 
