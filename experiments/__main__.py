@@ -14,6 +14,7 @@ except ImportError as error:
 
 from . import pages
 from .active.run import active
+from .bandits.classes import classes
 from .bandits.run import bandits
 from .bayesopt.run import bayesopt
 from .figures.hyperparameters import hyperparameters
@@ -37,6 +38,7 @@ EXPERIMENTS = (
     text,
     ood,
     bandits,
+    classes,
     bayesopt,
     active,
     toy,

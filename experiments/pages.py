@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from .active import page as active
+from .bandits import classes
 from .bandits import page as bandits
 from .bayesopt import page as bayesopt
 from .figures import hyperparameters, regularizers, toy
@@ -21,6 +22,7 @@ PAGES: dict[str, Callable[[Path], str | None]] = {
     "images": images.write,
     "text": text.write,
     "bandits": bandits.write,
+    "classes": classes.write,
     "bayesopt": bayesopt.write,
     "active": active.write,
     "ood": ood.write,

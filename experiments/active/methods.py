@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -67,26 +67,15 @@ class Labelling(Method):
         return select(head, labelled, pool, self.batch, self.acquisition, seed=seed, progress=False)
 
 
-class MostUncertain(Labelling):
-    """The points with the largest entropy of the predictive, one by one: uncertainty sampling."""
-
-    @torch.no_grad()
-    def choose(self, head: Head, labelled: Tensor, pool: Tensor, seed: int) -> Tensor:
-        """The largest, in order."""
-        predictive: Any = head(pool)
-        return predictive.entropy().topk(self.batch).indices
-
-
 def entry(
     acquisition: str,
     label: str,
     about: str,
     columns: Sequence[str] = COLUMNS,
-    method: type[Labelling] = Labelling,
 ) -> Entry:
     """A method with the budgets of all problems."""
     return Entry(
-        method=method,
+        method=Labelling,
         label=label,
         about=about,
         settings={"acquisition": acquisition, "initial": INITIAL, "batch": BATCH},
@@ -97,7 +86,7 @@ def entry(
 
 # With one output and the same noise everywhere, BALD and entropy rank points as variances do.
 METHODS: dict[str, Entry] = {
-    "lcmd": entry("lcmd", "LCMD", "The largest cluster's farthest point; the default."),
+    "lcmd": entry("lcmd", "LCMD", "The largest cluster's farthest point; the default for numbers."),
     "bait": entry("bait", "BAIT", "The least variance of predictions of the pool."),
     "batchbald": entry("batchbald", "BatchBALD", "The most information about the weights."),
     "epig": entry("epig", "EPIG", "The most information about predictions of the pool."),
@@ -105,9 +94,7 @@ METHODS: dict[str, Entry] = {
     "bald": entry(
         "bald", "top-k BALD", "The most information about the weights, one by one.", (REVIEWS,)
     ),
-    "entropy": entry(
-        "entropy", "top-k entropy", "The most uncertain labels.", (REVIEWS,), MostUncertain
-    ),
+    "entropy": entry("entropy", "top-k entropy", "The most uncertain labels.", (REVIEWS,)),
     "random": entry("random", "random", "Points at random."),
 }
 TOGETHER = ("lcmd", "bait", "batchbald", "epig")  # which choose a batch together

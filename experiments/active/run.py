@@ -56,5 +56,5 @@ def active(
         executor=executor,
         workers=workers,
         again=again,
-        **({} if rounds is None else {"rounds": rounds}),
+        rounds=rounds,
     )

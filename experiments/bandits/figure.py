@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from lastlayer.plots._canvas import AMBER, BLUE, GREEN, GREY, ORANGE, PALE, PURPLE, SKY
 
 from ..harness.statistics import Runs
-from .wheel import curve_points
+from .task import curve_points
 
 COLOURS = {
     "ours": GREEN,

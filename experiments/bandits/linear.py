@@ -10,12 +10,12 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from ..harness.method import Method, Solved
-from .wheel import NUM_ARMS, WheelTask
+from .task import BanditTask
 
 
 @dataclass(frozen=True, kw_only=True)
 class Player(Method):
-    """An agent of the wheel bandit; what it returns for a task are the arms it pulled, (T,)."""
+    """An agent; what it returns for a task are the arms it pulled, (T,)."""
 
     num_contexts: int = 80_000
 
@@ -26,11 +26,12 @@ class Uniform(Player):
 
     label: ClassVar[str] = "Uniform"
 
-    def train(self, tasks: Sequence[WheelTask], checkpoint: Path | None = None) -> Solved:
+    def train(self, tasks: Sequence[BanditTask], checkpoint: Path | None = None) -> Solved:
         """Pull."""
         generators = [np.random.default_rng([task.seed, 1]) for task in tasks]
         size = (tasks[0].num_contexts,)
-        return [(generator.integers(NUM_ARMS, size=size), {}) for generator in generators]
+        num_arms = tasks[0].num_arms
+        return [(generator.integers(num_arms, size=size), {}) for generator in generators]
 
 
 class NormalInverseGamma:
@@ -110,20 +111,21 @@ class LinearPosterior(Player):
     scale_prior: float = 6.0
     initial_pulls: int = 3
 
-    def train(self, tasks: Sequence[WheelTask], checkpoint: Path | None = None) -> Solved:
+    def train(self, tasks: Sequence[BanditTask], checkpoint: Path | None = None) -> Solved:
         """Play all tasks in step; each has random numbers of its own."""
         generators = [np.random.default_rng([task.seed, 1]) for task in tasks]
         num_tasks, num_contexts = len(tasks), tasks[0].num_contexts
-        contexts = np.stack([task.contexts for task in tasks], 1)  # (T, tasks, 2)
+        num_arms = tasks[0].num_arms
+        contexts = np.stack([task.contexts for task in tasks], 1)  # (T, tasks, inputs)
         features = np.concatenate([contexts, np.ones((num_contexts, num_tasks, 1))], -1)
         rewards = np.stack([task.rewards for task in tasks], 1)  # (T, tasks, arms)
         every = np.arange(num_tasks)
         priors = (self.ridge, self.shape_prior, self.scale_prior)
-        posterior = NormalInverseGamma((num_tasks, NUM_ARMS), features.shape[-1], *priors)
+        posterior = NormalInverseGamma((num_tasks, num_arms), features.shape[-1], *priors)
         arms = np.empty((num_contexts, num_tasks), np.int64)
         for step, x in enumerate(features):
-            if step < self.initial_pulls * NUM_ARMS:
-                arms[step] = step % NUM_ARMS
+            if step < self.initial_pulls * num_arms:
+                arms[step] = step % num_arms
             else:
                 arms[step] = self._draws(posterior, x, generators).argmax(-1)
             posterior.update((every, arms[step]), x, rewards[step, every, arms[step]])
@@ -136,7 +138,7 @@ class LinearPosterior(Player):
         gamma = np.stack(
             [g.standard_gamma(a) for g, a in zip(generators, posterior.a, strict=True)]
         )
-        normal = np.stack([g.standard_normal(NUM_ARMS) for g in generators])
+        normal = np.stack([g.standard_normal(posterior.a.shape[-1]) for g in generators])
         if self.covariance == "full":
             along = posterior.covariance @ features[:, None, :, None]
             quadratic = (along[..., 0] * features[:, None]).sum(-1)

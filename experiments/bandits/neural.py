@@ -17,7 +17,7 @@ from lastlayer.bandits import Agent, Retraining
 
 from ..harness.method import Solved
 from .linear import NormalInverseGamma, Player
-from .wheel import NUM_ARMS, WheelTask
+from .task import BanditTask
 
 WIDTH = 100  # of the paper's network
 PHASE = 20  # contexts between two updates
@@ -52,14 +52,14 @@ class NetworkAgent(Player):
     reward_scale: float = 50.0
     bias: bool = True
 
-    def train(self, tasks: Sequence[WheelTask], checkpoint: Path | None = None) -> Solved:
+    def train(self, tasks: Sequence[BanditTask], checkpoint: Path | None = None) -> Solved:
         """Play one task after the other; an interrupted one goes on where it ended."""
         return [
             self._play(task, None if checkpoint is None else checkpoint / str(task.seed))
             for task in tasks
         ]
 
-    def _play(self, task: WheelTask, folder: Path | None) -> tuple[np.ndarray, dict[str, Any]]:
+    def _play(self, task: BanditTask, folder: Path | None) -> tuple[np.ndarray, dict[str, Any]]:
         agent = self._agent(task, folder)
         contexts = torch.from_numpy(task.contexts).float()
         for start in range(agent.num_observations, task.num_contexts, PHASE):
@@ -69,11 +69,11 @@ class NetworkAgent(Player):
             agent.partial_fit(batch, arms, rewards)
         return agent.observations[1].numpy(), {"trainings": agent.num_trainings}
 
-    def _agent(self, task: WheelTask, folder: Path | None) -> Agent:
+    def _agent(self, task: BanditTask, folder: Path | None) -> Agent:
         torch.manual_seed(task.seed)
         head = ll.Regression(
             WIDTH,
-            NUM_ARMS,
+            task.num_arms,
             num_data=1,
             covariance="dense",
             prior=ll.Prior(variance=self.variance, noise_scale=self.noise_scale),
@@ -82,8 +82,8 @@ class NetworkAgent(Player):
         names = ("growth", "steps", "batch_size", "learning_rate", "weight_decay", "clip")
         plan = {name: getattr(self, name) for name in (*names, "schedule", "exact")}
         return Agent(
-            ll.Network(network(), head),
-            NUM_ARMS,
+            ll.Network(network(task), head),
+            task.num_arms,
             retraining=Retraining(every=PHASE, **plan),
             reward_scale=self.reward_scale,
             reward_location=self.reward_location,
@@ -93,9 +93,10 @@ class NetworkAgent(Player):
         )
 
 
-def network() -> nn.Sequential:
+def network(task: BanditTask) -> nn.Sequential:
     """From contexts to features: two layers of 100 ReLU units."""
-    return nn.Sequential(nn.Linear(2, WIDTH), nn.ReLU(), nn.Linear(WIDTH, WIDTH), nn.ReLU())
+    size = task.contexts.shape[-1]
+    return nn.Sequential(nn.Linear(size, WIDTH), nn.ReLU(), nn.Linear(WIDTH, WIDTH), nn.ReLU())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,14 +129,14 @@ class NeuralLinear(Player):
     scale_prior: float = 6.0
     initial_pulls: int = 3
 
-    def train(self, tasks: Sequence[WheelTask], checkpoint: Path | None = None) -> Solved:
+    def train(self, tasks: Sequence[BanditTask], checkpoint: Path | None = None) -> Solved:
         """Play one task after the other."""
         return [(self._play(task), {}) for task in tasks]
 
-    def _play(self, task: WheelTask) -> np.ndarray:
+    def _play(self, task: BanditTask) -> np.ndarray:
         random = np.random.default_rng([task.seed, 1])
         torch.manual_seed(task.seed)
-        model = nn.Sequential(network(), nn.Linear(WIDTH, NUM_ARMS))
+        model = nn.Sequential(network(task), nn.Linear(WIDTH, task.num_arms))
         for parameter in model.parameters():
             if parameter.ndim == 2:
                 nn.init.uniform_(parameter, -self.initial_scale, self.initial_scale)
@@ -144,13 +145,13 @@ class NeuralLinear(Player):
         contexts = torch.from_numpy(task.contexts).float()
         arms = np.empty(task.num_contexts, np.int64)
         rewards = np.empty(task.num_contexts)
-        posterior = self._posterior(torch.empty(0, WIDTH), arms[:0], rewards[:0])
+        posterior = self._posterior(task, torch.empty(0, WIDTH), arms[:0], rewards[:0])
         for start in range(0, task.num_contexts, PHASE):
             with torch.no_grad():
                 features = model[0](contexts[start : start + PHASE]).double().numpy()
             for step, x in enumerate(features, start):
-                if step < self.initial_pulls * NUM_ARMS:
-                    arms[step] = step % NUM_ARMS
+                if step < self.initial_pulls * task.num_arms:
+                    arms[step] = step % task.num_arms
                 else:
                     arms[step] = _draw(posterior, x, random).argmax()
                 rewards[step] = task.rewards[step, arms[step]]
@@ -159,7 +160,8 @@ class NeuralLinear(Player):
             known = (contexts[seen], torch.from_numpy(arms[seen]), torch.from_numpy(rewards[seen]))
             self._fit(model, *known)
             with torch.no_grad():
-                posterior = self._posterior(model[0](contexts[seen]), arms[seen], rewards[seen])
+                features = model[0](contexts[seen])
+                posterior = self._posterior(task, features, arms[seen], rewards[seen])
         return arms
 
     def _fit(self, model: nn.Sequential, contexts: Tensor, arms: Tensor, rewards: Tensor) -> None:
@@ -174,12 +176,12 @@ class NeuralLinear(Player):
             optimizer.step()
 
     def _posterior(
-        self, features: Tensor, arms: np.ndarray, rewards: np.ndarray
+        self, task: BanditTask, features: Tensor, arms: np.ndarray, rewards: np.ndarray
     ) -> NormalInverseGamma:
         """Given all observations, a regression for each arm."""
         priors = (self.ridge, self.shape_prior, self.scale_prior)
-        posterior = NormalInverseGamma((NUM_ARMS,), WIDTH, *priors)
-        for arm in range(NUM_ARMS):
+        posterior = NormalInverseGamma((task.num_arms,), WIDTH, *priors)
+        for arm in range(task.num_arms):
             own = arms == arm
             posterior.fit(arm, features[torch.from_numpy(own)].double().numpy(), rewards[own])
         return posterior
@@ -189,4 +191,6 @@ def _draw(posterior: NormalInverseGamma, x: np.ndarray, random: np.random.Genera
     """Expected rewards of all arms under a draw of noise and weights, (arms,)."""
     variance = posterior.b / random.standard_gamma(posterior.a)
     quadratic = (posterior.covariance @ x) @ x
-    return posterior.mean @ x + random.standard_normal(NUM_ARMS) * np.sqrt(variance * quadratic)
+    return posterior.mean @ x + random.standard_normal(len(variance)) * np.sqrt(
+        variance * quadratic
+    )

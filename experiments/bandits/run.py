@@ -61,5 +61,5 @@ def bandits(
         executor=executor,
         workers=workers,
         again=again,
-        **({} if contexts is None else {"num_contexts": contexts}),
+        num_contexts=contexts,
     )

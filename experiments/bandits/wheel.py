@@ -8,35 +8,30 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
-from ..harness.statistics import Metric
-from ..harness.task import Task
+from .task import BanditTask
 
 NUM_ARMS, SAFE = 5, 4
 MEANS, NOISE = np.array([1.0, 1.0, 1.0, 1.0, 1.2]), 0.05
 PRIZE, PRIZE_NOISE = 50.0, 0.01
-LAST = 500  # contexts of the simple regret
-NUM_POINTS = 40  # of a curve, evenly spaced in the logarithm
-
-CUMULATIVE = Metric("cumulative_regret", "cumulative regret", 2)
-SIMPLE = Metric("simple_regret", "simple regret", 2)
-METRICS = (CUMULATIVE, SIMPLE)
 
 
 @dataclass(frozen=True, kw_only=True)
-class WheelTask(Task):
+class WheelTask(BanditTask):
     """A stream of contexts, and what every arm would pay for each.
 
     Attributes:
         delta: δ, the radius beyond which the prizes are.
-        num_contexts: T.
     """
 
     delta: float
-    num_contexts: int
+
+    @property
+    def num_arms(self) -> int:
+        """Five."""
+        return NUM_ARMS
 
     @cached_property
     def _drawn(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -78,20 +73,3 @@ class WheelTask(Task):
             inside * (MEANS[SAFE] - MEANS.mean())
             + (1 - inside) * (PRIZE - (PRIZE + MEANS[:SAFE].sum() - 1 + MEANS[SAFE]) / NUM_ARMS)
         )
-
-    def evaluate(self, model: Any) -> dict[str, Any]:
-        """Regrets of the arms pulled, (T,), in percent of an arm at random, and their curve."""
-        regrets = 100 * self.regrets(model) / self.uniform_regret
-        cumulative = regrets.cumsum() / np.arange(1, len(regrets) + 1)
-        ends = curve_points(len(regrets))
-        return {
-            CUMULATIVE.name: float(regrets.mean()),
-            SIMPLE.name: float(regrets[-LAST:].mean()),
-            "curve": [round(float(cumulative[end - 1]), 4) for end in ends],
-        }
-
-
-def curve_points(num_contexts: int) -> list[int]:
-    """Numbers of contexts at which a curve has its points."""
-    points = np.geomspace(min(20, num_contexts), num_contexts, NUM_POINTS).round().astype(int)
-    return sorted(set(points.tolist()))

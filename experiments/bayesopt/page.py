@@ -132,14 +132,12 @@ def page(runs: Runs, results: Path) -> str:
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def write(results: Path) -> str | None:
-    """Write the page and its figure; a headline for the index, or None without records."""
-    runs = Runs.load(EXPERIMENT, results)
-    if not runs.by_cell:
-        return None
-    folder = results / EXPERIMENT.name
-    # Without the version of matplotlib, the same records give the same file for longer.
-    draw(runs).savefig(folder / "curves.png", metadata={"Software": None})
-    (folder / "README.md").write_text(page(runs, results), encoding="utf-8")
+def headline(runs: Runs) -> str:
+    """A line for the index."""
     lines = summary(runs)
     return lines[0] if lines else "surrogates on published tasks of Bayesian optimisation."
+
+
+def write(results: Path) -> str | None:
+    """Write the page and its figure; a headline for the index, or None without records."""
+    return sections.publish(EXPERIMENT, results, lambda runs: page(runs, results), headline, draw)

@@ -59,5 +59,5 @@ def bayesopt(
         executor=executor,
         workers=workers,
         again=again,
-        **({} if rounds is None else {"rounds": rounds}),
+        rounds=rounds,
     )

@@ -74,9 +74,9 @@ def run(
 ) -> NoReturn:
     """Run what has no record, and end the program: with code 1 if something failed.
 
-    Changes are settings of all methods that differ from their own.
+    Changes are settings of all methods that differ from their own; those that are None do not.
     """
-    changes |= {} if epochs is None else {"epochs": epochs}
+    changes = {k: v for k, v in (changes | {"epochs": epochs}).items() if v is not None}
     try:
         planned = jobs.plan(experiment, columns, methods, results, seeds, again, **changes)
         console.print(f"{sum(len(job.seeds) for job in planned)} runs to do, {len(planned)} jobs")

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 
 import numpy as np
+from matplotlib.figure import Figure
 
+from .jobs import Experiment
 from .statistics import Estimate, Metric, Published, Runs, marked
 from .tables import BLANK, bullets, printed_digits, show, show_change, signed, table, title
 
@@ -201,3 +204,33 @@ def change_row(runs: Runs, variant: str, metric: str, whole: str, counts: bool =
         few = f" ({len(after)} seeds)" if counts and 0 < len(after) < len(before) else ""
         cells.append(show_change(before, after) + few)
     return cells
+
+
+def publish(
+    experiment: Experiment,
+    results: Path,
+    page: Callable[[Runs], str],
+    headline: Callable[[Runs], str],
+    draw: Callable[[Runs], Figure] | None = None,
+) -> str | None:
+    """Write the page of an experiment and its curves, if it has some.
+
+    Args:
+        experiment: the experiment.
+        results: folder of the records.
+        page: from the runs to Markdown.
+        headline: from the runs to a line for the index.
+        draw: from the runs to the figure `curves.png`.
+
+    Returns:
+        The headline, or None without records.
+    """
+    runs = Runs.load(experiment, results)
+    if not runs.by_cell:
+        return None
+    folder = results / experiment.name
+    if draw is not None:
+        # Without the version of matplotlib, the same records give the same file for longer.
+        draw(runs).savefig(folder / "curves.png", metadata={"Software": None})
+    (folder / "README.md").write_text(page(runs), encoding="utf-8")
+    return headline(runs)

@@ -9,6 +9,10 @@ import lastlayer as ll
 from lastlayer import acquisition
 from lastlayer.acquisition.selecting import METHODS
 
+OF_NUMBERS = [
+    name for name in METHODS if name != "margin"
+]  # which methods can choose by regression
+
 
 @pytest.fixture
 def model() -> ll.Network:
@@ -35,7 +39,7 @@ def _single_precision() -> None:
     torch.set_default_dtype(torch.float32)
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", OF_NUMBERS)
 def test_the_form_of_the_data_does_not_matter(model, method):
     target = torch.zeros(50, 1)
     expected = choose(model, POOL, method=method).tolist()
@@ -53,7 +57,7 @@ def test_the_form_of_the_data_does_not_matter(model, method):
         assert choose(model, iter([(POOL[:30],), (POOL[30:],)]), method=method).tolist() == expected
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", OF_NUMBERS)
 def test_features_with_a_head_are_inputs_with_a_network(model, method):
     model.eval()
     with torch.no_grad():
@@ -71,11 +75,20 @@ def test_nothing_about_the_model_changes(model):
     assert torch.equal(choose(model, POOL), first)
 
 
-@pytest.mark.parametrize("method", [name for name in METHODS if name != "random"])
+@pytest.mark.parametrize("method", [name for name in OF_NUMBERS if name != "random"])
 def test_a_pool_in_a_file_is_chosen_from_as_in_memory(model, method):
     expected = choose(model, POOL, method=method).tolist()
     options = {"inference_batch_size": 16, "max_memory_bytes": 1}
     assert choose(model, POOL, method=method, **options).tolist() == expected
+
+
+def test_the_default_is_lcmd_of_numbers_and_the_margin_of_classes(model):
+    assert choose(model, POOL).tolist() == choose(model, POOL, method="lcmd").tolist()
+    torch.manual_seed(0)
+    head = ll.DiscriminativeClassification(3, 4, num_data=20)
+    found = choose(head, POOL).tolist()
+    assert found == choose(head, POOL, method="margin").tolist()
+    assert found != choose(head, POOL, method="lcmd").tolist()
 
 
 def test_a_method_of_ones_own_is_asked(model):
@@ -89,7 +102,7 @@ def test_a_method_of_ones_own_is_asked(model):
 
 def test_the_first_choice_needs_no_labels(model):
     model.head.reset_parameters()
-    for method in METHODS:
+    for method in OF_NUMBERS:
         assert len(choose(model, POOL, None, method=method)) == 5
 
 
@@ -117,6 +130,7 @@ ERRORS = [
     ({"method": "lcdm"}, ValueError, "did you mean 'lcmd'"),
     ({"pool": iter([(POOL[:3],)])}, ValueError, "batch_size is 5, but the pool holds 3"),
     ({"pool": iter([(POOL,)]), "method": "random"}, TypeError, "size of the pool is not known"),
+    ({"method": "margin"}, ValueError, "needs the probabilities of at least two classes"),
     ({"pool": POOL.double()}, RuntimeError, "dtype"),
     ({"pool": POOL.unsqueeze(1)}, ValueError, "one row of features for each example"),
     ({"pool": {"x": POOL}}, TypeError, "data must be a tuple of tensors"),
@@ -131,7 +145,7 @@ def test_bad_input_is_named(model, change, error, message):
         choose(**arguments)
 
 
-@pytest.mark.parametrize("method", [name for name in METHODS if name != "random"])
+@pytest.mark.parametrize("method", [name for name in OF_NUMBERS if name != "random"])
 @pytest.mark.parametrize("value", [torch.nan, torch.inf])
 def test_values_that_are_not_finite_are_named_by_their_rows(model, method, value):
     pool = POOL.clone()

@@ -6,6 +6,18 @@ from .bald import BALD, BatchBALD
 from .epig import EPIG
 from .lcmd import LCMD
 from .selecting import select
-from .simple import MaxVariance, Random
+from .simple import Entropy, Margin, MaxVariance, Random
 
-__all__ = ["BAIT", "BALD", "EPIG", "LCMD", "BatchBALD", "MaxVariance", "Method", "Random", "select"]
+__all__ = [
+    "BAIT",
+    "BALD",
+    "EPIG",
+    "LCMD",
+    "BatchBALD",
+    "Entropy",
+    "Margin",
+    "MaxVariance",
+    "Method",
+    "Random",
+    "select",
+]

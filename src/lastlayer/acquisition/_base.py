@@ -21,11 +21,15 @@ class Candidates:
         pool: channels of the pool, one for each independent observation that a target is.
         labelled: the same channels of the labelled points; () if there are none.
         spread: variance due to the weights, of targets or logits, summed over outputs, (n,).
+        entropy: of the predictive of each target in nats, (n,).
+        probs: of the classes of each label, (n, K); (n, 0) for regression.
     """
 
     pool: Sequence[Channel]
     labelled: Sequence[Channel]
     spread: Tensor
+    entropy: Tensor
+    probs: Tensor
 
     def __len__(self) -> int:
         return len(self.spread)

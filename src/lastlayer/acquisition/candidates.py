@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -29,7 +28,9 @@ class Layout(NamedTuple):
 
 
 class Observer(nn.Module):
-    """From inputs to what their targets would tell: directions, lengths, probabilities, variance.
+    """From inputs to what their targets would tell.
+
+    A row has directions, lengths, probabilities, variance and entropy.
 
     Args:
         backbone: from inputs to features.
@@ -65,7 +66,8 @@ class Observer(nn.Module):
         spread = marginal.total_epistemic_variance().unsqueeze(-1)
         self.layout = Layout(len(roots), roots.shape[-1], lengths.shape[-1], probs.shape[-1])
         directions = F.normalize(roots, dim=-1, eps=TINY).movedim(0, 1).flatten(1)
-        return torch.cat([directions, lengths, probs, spread], -1)
+        entropy = marginal.entropy().unsqueeze(-1)
+        return torch.cat([directions, lengths, probs, spread, entropy], -1)
 
     def _mean_roots(self, features: Tensor) -> Tensor:
         """Rφ with RᵀR the mean of S_k over classes, (n, M)."""
@@ -82,15 +84,27 @@ class Observer(nn.Module):
 
     def channels(self, rows: Tensor) -> list[Channel]:
         """The channels of cached rows."""
+        *directions, lengths, probs, _ = self._split(rows)
         assert self.layout is not None
-        num_roots, width, num_lengths, num_classes = self.layout
-        sizes = [*[width] * num_roots, num_lengths, num_classes, 1]
-        *directions, lengths, probs, _ = rows.split(sizes, -1)
+        num_roots, _, num_lengths, num_classes = self.layout
         directions = directions * num_lengths if num_roots == 1 else directions
         pairs = zip(directions, lengths.unbind(-1), strict=True)
         if num_classes:
             return [LabelChannel(direction, length, probs) for direction, length in pairs]
         return [Channel(direction, length) for direction, length in pairs]
+
+    def _split(self, rows: Tensor) -> tuple[Tensor, ...]:
+        """Directions of each root, lengths, probabilities, and variance with entropy."""
+        assert self.layout is not None
+        num_roots, width, num_lengths, num_classes = self.layout
+        return rows.split([*[width] * num_roots, num_lengths, num_classes, 2], -1)
+
+    def candidates(self, pool: Tensor, labelled: Tensor | None) -> Candidates:
+        """The candidates of cached rows, (n, width), and those of labelled points if any."""
+        known = () if labelled is None else self.channels(labelled)
+        *_, probs, moments = self._split(pool)
+        spread, entropy = moments.unbind(-1)
+        return Candidates(self.channels(pool), known, spread, entropy, probs)
 
 
 def observe(
@@ -117,10 +131,7 @@ def observe(
         return rows
 
     rows = cached("pool", pool)
-    known: Sequence[Channel] = ()
-    if labelled is not None:
-        known = observer.channels(cached("labelled", labelled))
-    return Candidates(observer.channels(rows), known, rows[:, -1])
+    return observer.candidates(rows, None if labelled is None else cached("labelled", labelled))
 
 
 def _parts(model: Network | Head) -> tuple[nn.Module, Head]:

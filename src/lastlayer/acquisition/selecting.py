@@ -16,7 +16,7 @@ from .bald import BALD, BatchBALD
 from .candidates import observe
 from .epig import EPIG
 from .lcmd import LCMD
-from .simple import MaxVariance, Random
+from .simple import Entropy, Margin, MaxVariance, Random
 
 METHODS: dict[str, Method] = {
     "lcmd": LCMD(),
@@ -25,6 +25,8 @@ METHODS: dict[str, Method] = {
     "bald": BALD(),
     "epig": EPIG(),
     "max_variance": MaxVariance(),
+    "entropy": Entropy(),
+    "margin": Margin(),
     "random": Random(),
 }
 
@@ -35,7 +37,7 @@ def select(
     labelled: Data | Tensor | None,
     pool: Data | Tensor,
     batch_size: int,
-    method: str | Method = "lcmd",
+    method: str | Method | None = None,
     *,
     seed: int = 0,
     inference_batch_size: int = 1024,
@@ -56,8 +58,9 @@ def select(
         pool: inputs to choose from, as a tensor, a tuple, a Dataset or a DataLoader that does not
             shuffle; targets in it are not looked at.
         batch_size: how many to choose.
-        method: "lcmd", "bait", "batchbald", "bald", "epig", "max_variance" or "random"; or one with
-            its options, as `EPIG(num_targets=256)`, or of your own.
+        method: None for "lcmd" of regression and "margin" of classification; or "lcmd", "bait",
+            "batchbald", "bald", "epig", "max_variance", "entropy", "margin" (classification alone)
+            or "random"; or one with its options, as `EPIG(num_targets=256)`, or of your own.
         seed: of what is random.
         inference_batch_size: of the backbone, for tensors and Datasets.
         max_memory_bytes: of what is computed of the pool, in main memory.
@@ -66,7 +69,7 @@ def select(
     Returns:
         Indices into the pool, (batch_size,), all different, in the order of choice.
     """
-    if not isinstance(method, Method):
+    if isinstance(method, str):
         check_choice("method", method, METHODS)
         method = METHODS[method]
     check_count("batch_size", batch_size)
@@ -75,7 +78,7 @@ def select(
         _check_size(size, batch_size)
     if labelled is not None and _count("labelled", labelled) == 0:
         raise ValueError("labelled holds no examples; pass None if nothing is labelled yet")
-    if method.needs_posterior:
+    if method is None or method.needs_posterior:
         rest = (inference_batch_size, max_memory_bytes, progress)
         candidates = observe(model, labelled, pool, *rest)
         _check_size(len(candidates), batch_size)
@@ -85,7 +88,10 @@ def select(
             "length, or a DataLoader over one"
         )
     else:
-        candidates = Candidates((), (), torch.zeros(size))
+        nothing = torch.zeros(size)
+        candidates = Candidates((), (), nothing, nothing, nothing[:, None])
+    if method is None:
+        method = METHODS["margin" if candidates.probs.shape[-1] else "lcmd"]
     generator = torch.Generator().manual_seed(seed)
     hidden = None if progress is None else not progress
     with tqdm(total=batch_size, desc="choosing", leave=False, disable=hidden) as bar:

@@ -44,3 +44,44 @@ class MaxVariance(Method):
     ) -> Tensor:
         """The largest, in order."""
         return candidates.spread.topk(batch_size).indices
+
+
+@dataclass(frozen=True)
+class Entropy(Method):
+    """The points whose targets are least certain, by the entropy of the predictive.
+
+    What the label leaves open counts, whether or not more labels would tell: for classes that is
+    how close a decision is.
+    """
+
+    def choose(
+        self,
+        candidates: Candidates,
+        batch_size: int,
+        generator: torch.Generator,
+        told: Callable[[], object],
+    ) -> Tensor:
+        """The largest, in order."""
+        return candidates.entropy.topk(batch_size).indices
+
+
+@dataclass(frozen=True)
+class Margin(Method):
+    """The points whose two most probable classes are closest; for two classes, `Entropy`."""
+
+    def choose(
+        self,
+        candidates: Candidates,
+        batch_size: int,
+        generator: torch.Generator,
+        told: Callable[[], object],
+    ) -> Tensor:
+        """The smallest, in order."""
+        probs = candidates.probs
+        if probs.shape[-1] < 2:
+            raise ValueError(
+                "margin needs the probabilities of at least two classes, and this head predicts "
+                "numbers; use method='lcmd'"
+            )
+        first, second = probs.topk(2).values.unbind(-1)
+        return (second - first).topk(batch_size).indices

@@ -85,6 +85,7 @@ def train_network(
             {"params": trained, "weight_decay": 0.0},
         ],
         lr=plan.learning_rate,
+        fused=True,
     )
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     model.train()

@@ -15,7 +15,8 @@ from experiments.bandits.methods import METHODS
 from experiments.bandits.neural import NetworkAgent
 from experiments.bandits.published import COLUMNS, PUBLISHED
 from experiments.bandits.run import EXPERIMENT, LINEAR
-from experiments.bandits.wheel import SAFE, WheelTask, curve_points
+from experiments.bandits.task import curve_points
+from experiments.bandits.wheel import SAFE, WheelTask
 from experiments.harness import jobs
 from experiments.harness.statistics import Runs
 
