@@ -210,7 +210,7 @@ def changed(path: Path, name: str) -> onnx.ModelProto:
     weight = next(one for one in file.graph.initializer if one.name.endswith(name))
     value = onnx.numpy_helper.to_array(weight).copy()
     value.flat[0] *= 1.01
-    weight.CopyFrom(onnx.numpy_helper.from_array(value, name))
+    weight.CopyFrom(onnx.numpy_helper.from_array(value, weight.name))
     return file
 
 
