@@ -7,9 +7,9 @@ the like to predict; then those that textbooks show for their uneven noise, and 
 rows, whose noise grows with a column. Everybody has the same random splits, four fifths to learn
 from. `LastLayerRegressor` and CatBoost take frames as they are; the others a pipeline of
 scikit-learn that imputes means, says what was missing, standardises and encodes categories. The
-Gaussian process has an RBF kernel and noise; its hyper-parameters and posterior are of at most 2,000
-rows, for it takes time cubic in their number. Runs that the record has already, of other tables or
-methods, are kept: it can be made in parts.
+Gaussian process has an RBF kernel and noise; its hyper-parameters and posterior are of at most
+2,000 rows, for it takes time cubic in their number. Runs that the record has already, of other
+tables or methods, are kept: it can be made in parts.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ import pytest
 import torch
 from sklearn.exceptions import NotFittedError
 
-from lastlayer.sklearn import LastLayerRegressor
+from lastlayer.sklearn import LastLayerRegressor, load, save
 from tests.helpers.estimators import QUICK, QUICKEST
 from tests.helpers.prices import table
 
@@ -166,3 +166,14 @@ def test_lazy_frames_are_refused_with_what_to_do():
     values, price = table()
     with pytest.raises(TypeError, match=r"lazy frame.*pass X.collect\(\)"):
         LastLayerRegressor(**QUICKEST).fit(pl.DataFrame(values).lazy(), price)
+
+
+def test_useless_columns_are_left_out_and_the_model_is_saved_with_that(tmp_path):
+    generator = np.random.default_rng(0)
+    X = generator.standard_normal((400, 80))
+    y = X[:, 0] + X[:, 1] + 0.5 * generator.standard_normal(400)
+    model = LastLayerRegressor(noise="constant", **QUICK).fit(X[:200], y[:200])
+    assert model.screened_
+    assert model.score(X[200:], y[200:]) > 0.8
+    save(model, tmp_path / "model")
+    np.testing.assert_array_equal(load(tmp_path / "model").predict(X), model.predict(X))

@@ -136,14 +136,14 @@ def test_damaged_and_newer_models_say_so(tmp_path, regressor):
             load(folder)
 
 
-@pytest.mark.parametrize(("version", "remedy"), [(1, "train it again"), (3, "upgrade lastlayer")])
+@pytest.mark.parametrize(("version", "remedy"), [(2, "train it again"), (4, "upgrade lastlayer")])
 def test_models_of_other_formats_are_refused(tmp_path, regressor, version, remedy):
     folder = tmp_path / "model"
     save(regressor, folder)
     description = json.loads((folder / "model.json").read_text())
     other = description | {"format": version, "lastlayer": "0.0"}
     (folder / "model.json").write_text(json.dumps(other))
-    expected = rf"written by lastlayer 0\.0 in format {version}, and .* reads format 2; {remedy}"
+    expected = rf"written by lastlayer 0\.0 in format {version}, and .* reads format 3; {remedy}"
     with pytest.raises(ValueError, match=expected):
         load(folder)
     save(regressor, folder)  # in its place

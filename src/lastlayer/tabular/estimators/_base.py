@@ -32,6 +32,7 @@ from ..model import RowDensity, TableModel, Units, describe
 from ..predictions import Predictions
 from ..rows import Rows
 from ._conformal import INTERVALS, hold_out, repeated
+from ..screening import Screen
 from ._settings import Plan, check_decays, check_widths
 
 Array = NDArray[Any]
@@ -47,6 +48,7 @@ class LastLayerEstimator(BaseEstimator, ABC):  # type: ignore[misc]
     # set by fit
     columns_: Columns
     head_: str
+    screened_: bool
     model_: TableModel
 
     def __init__(
@@ -216,7 +218,9 @@ class LastLayerEstimator(BaseEstimator, ABC):  # type: ignore[misc]
             self._tensor(units.remove(target).float()),
             (weight / weight.mean()).float(),
         )
-        result = self._crossfit(data)
+        seed = self._seed()
+        self.screened_ = self._screens(data, seed)
+        result = self._crossfit(data, seed)
         density, held_out = _densities(result, encoding, data[0], weight)
         self.ood_threshold_ = threshold(held_out, self.false_alarm_rate)
         network: Any = result.model
@@ -233,7 +237,11 @@ class LastLayerEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         """The variance that an absent value adds, (num_columns, num_targets), if that is known."""
         return None
 
-    def _crossfit(self, data: tuple[Tensor, ...]) -> CrossFit:
+    def _screens(self, data: tuple[Tensor, ...], seed: int) -> bool:
+        """Whether to leave out inputs that have nothing to do with the target."""
+        return False
+
+    def _crossfit(self, data: tuple[Tensor, ...], seed: int) -> CrossFit:
         """The network, its calibration and the settings that were tried, by cross-validation."""
         count, width = data[0].shape
         plan = Plan.of(count, self.num_folds, self.batch_size, self.max_epochs)
@@ -241,7 +249,11 @@ class LastLayerEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         def maker(head: MakeHead) -> Callable[[tuple[Tensor, ...]], nn.Module]:
             def make(train: tuple[Tensor, ...]) -> nn.Module:
                 share = len(train[0]) / count
-                return self._network(width, share * self.num_data_, head).to(train[0])
+                network = self._network(width, share * self.num_data_, head).to(train[0])
+                for screen in network.modules():
+                    if isinstance(screen, Screen):
+                        screen.fit(*train)
+                return network
 
             return make
 
@@ -250,7 +262,7 @@ class LastLayerEstimator(BaseEstimator, ABC):  # type: ignore[misc]
             first,
             data,
             alternatives=others,
-            seed=self._seed(),
+            seed=seed,
             num_folds=plan.num_folds,
             turns=plan.num_held_out,
             epochs=plan.max_epochs,
@@ -269,7 +281,7 @@ class LastLayerEstimator(BaseEstimator, ABC):  # type: ignore[misc]
     def _network(self, width: int, num_data: float, head: MakeHead) -> Network:
         """A new network for encoded rows."""
         sizes = [width, *self.hidden_layers]
-        layers: list[nn.Module] = []
+        layers: list[nn.Module] = [Screen(width)] if self.screened_ else []
         for fan_in, fan_out in itertools.pairwise(sizes):
             layers += [nn.Linear(fan_in, fan_out, dtype=torch.float32), nn.ELU()]
         return Network(nn.Sequential(*layers), head(sizes[-1], num_data))

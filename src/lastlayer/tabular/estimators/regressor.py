@@ -22,6 +22,7 @@ from ..encoding import Encoding
 from ..model import TableModel, Units
 from ..rows import Rows
 from ..scores import explained_variance
+from ..screening import screening_helps
 from ._base import Array, LastLayerEstimator, MakeHead, generator
 from ._conformal import intervals
 from ._settings import ENOUGH_HELD_OUT
@@ -63,6 +64,8 @@ class LastLayerRegressor(RegressorMixin, LastLayerEstimator):  # type: ignore[mi
         num_epochs_: chosen number of epochs.
         weight_decay_: chosen weight decay.
         head_: chosen noise, "constant" or "varying".
+        screened_: whether inputs that have nothing to do with the target are left out: if there are
+            20 or more, and ridge regression is better without on held-out rows.
         tried_: all settings tried, with the NLL of held-out data, whose targets have unit variance.
         held_out_scores_: `nll`, `rmse`, `r2` and `coverage_0.9` of out-of-fold predictions, in the
             units of the target; slightly optimistic, because epochs and calibration are chosen on
@@ -213,6 +216,9 @@ class LastLayerRegressor(RegressorMixin, LastLayerEstimator):  # type: ignore[mi
                     "hold; choose other units for y"
                 )
         return units
+
+    def _screens(self, data: tuple[Tensor, ...], seed: int) -> bool:
+        return screening_helps(seed, *data)
 
     def _heads(self) -> dict[str, MakeHead]:
         heads: dict[str, MakeHead] = {"constant": self._head, "varying": self._varying_head}
