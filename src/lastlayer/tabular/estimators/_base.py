@@ -108,6 +108,9 @@ class LastLayerEstimator(BaseEstimator, ABC):  # type: ignore[misc]
     ) -> dict[str, float]:
         """Scores of predictions for targets as the head takes them, with weights (T,)."""
 
+    def _decide(self, predictive: Any, target: Tensor, weight: Tensor) -> None:
+        """Choose by out-of-fold predictions what depends on decisions."""
+
     @abstractmethod
     def _nonconformity(self, predictive: Any, target: Tensor) -> Tensor:
         """How far targets as numbers, (T, K), are from what is predicted, (T, …)."""
@@ -218,6 +221,7 @@ class LastLayerEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         predictive, (_, known, share) = result.held_out()
         predictive = units(result.scaling(predictive.to(torch.float64)))
         self.held_out_scores_ = self._scores(predictive, units, known, share.double())
+        self._decide(predictive, known, share)
         self.model_ = model
 
     def _crossfit(self, data: tuple[Tensor, ...]) -> CrossFit:
