@@ -9,7 +9,7 @@ import pytest
 
 from lastlayer.tabular.files.codec import dumps, loads
 
-VALUES: list[Any] = [
+VALUES: list[{1: 2.5, "a": (True,)}, Any] = [
     None,
     True,
     3,
