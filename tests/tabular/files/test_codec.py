@@ -9,7 +9,8 @@ import pytest
 
 from lastlayer.tabular.files.codec import dumps, loads
 
-VALUES: list[{1: 2.5, "a": (True,)}, Any] = [
+VALUES: list[Any] = [
+    {1: 2.5, "a": (True,)},
     None,
     True,
     3,
