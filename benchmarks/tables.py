@@ -16,7 +16,16 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks.markdown import ROOT
-from benchmarks.pages import choosing, estimators, noise, ood, performance, readme, training
+from benchmarks.pages import (
+    choosing,
+    classifiers,
+    estimators,
+    noise,
+    ood,
+    performance,
+    readme,
+    training,
+)
 from benchmarks.pages.choosing import COVERAGE, DIFFERENCE, GAP, LOSS, NLL, NOISE, choices
 from benchmarks.pages.performance import section
 
@@ -67,6 +76,7 @@ TABLES: dict[str, Tables] = {
     },
     "docs/tables.md": {
         "nll": estimators.nll,
+        "classifiers": classifiers.nll,
         **{metric: partial(estimators.by_metric, metric) for metric in estimators.METRICS},
     },
     "docs/pretrained.md": {"reviews": training.reviews},
