@@ -18,6 +18,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from benchmarks.markdown import ROOT
 from benchmarks.pages import (
     choosing,
+    classifiers,
     estimators,
     frameworks,
     noise,
@@ -76,6 +77,7 @@ TABLES: dict[str, Tables] = {
     },
     "docs/tables.md": {
         "nll": estimators.nll,
+        "classifiers": classifiers.nll,
         **{metric: partial(estimators.by_metric, metric) for metric in estimators.METRICS},
     },
     "docs/frameworks.md": {"encoder": frameworks.encoder},

@@ -10,6 +10,7 @@ import pytest
 from lastlayer.tabular.files.codec import dumps, loads
 
 VALUES: list[Any] = [
+    {1: 2.5, "a": (True,)},
     None,
     True,
     3,
@@ -65,7 +66,7 @@ def test_portable_text_is_plain_json_with_null_for_numbers_that_are_not_finite()
     assert json.loads(text) == {"r2": None, "t": [1, None], "classes": ["a", "b"]}
 
 
-@pytest.mark.parametrize("value", [b"bytes", {1: 2}, {"$type": "x"}, object(), np.array([b"x"])])
+@pytest.mark.parametrize("value", [b"bytes", {"$type": "x"}, object(), np.array([b"x"])])
 def test_values_that_cannot_be_restored_are_refused(value):
     with pytest.raises(TypeError, match="cannot be written as JSON"):
         dumps(value)

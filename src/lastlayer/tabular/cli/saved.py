@@ -97,7 +97,7 @@ class SavedModel:
         columns = {}
         if reading.classes:
             probs = predictive.probs().numpy()
-            columns["prediction"] = self.estimator.classes_[probs.argmax(-1)]
+            columns["prediction"] = self.estimator.labels(probs)
             for at in natural_order(reading.classes):
                 columns[f"probability_{reading.classes[at]}"] = probs[:, at]
             if self.estimator.interval == "conformal":

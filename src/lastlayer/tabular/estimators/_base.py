@@ -31,8 +31,8 @@ from ..encoding import Encoding
 from ..model import RowDensity, TableModel, Units, describe
 from ..predictions import Predictions
 from ..rows import Rows
-from ._conformal import INTERVALS, hold_out, repeated
 from ..screening import Screen
+from ._conformal import INTERVALS, hold_out, repeated
 from ._settings import Plan, check_decays, check_widths
 
 Array = NDArray[Any]
@@ -116,6 +116,9 @@ class LastLayerEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         self, predictive: Any, units: Units, target: Tensor, weight: Tensor
     ) -> dict[str, float]:
         """Scores of predictions for targets as the head takes them, with weights (T,)."""
+
+    def _decide(self, predictive: Any, target: Tensor, weight: Tensor) -> None:
+        """Choose by out-of-fold predictions what depends on decisions."""
 
     @abstractmethod
     def _nonconformity(self, predictive: Any, target: Tensor) -> Tensor:
@@ -231,6 +234,7 @@ class LastLayerEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         predictive, (_, known, share) = result.held_out()
         predictive = units(result.scaling(predictive.to(torch.float64)))
         self.held_out_scores_ = self._scores(predictive, units, known, share.double())
+        self._decide(predictive, known, share)
         self.model_ = model.double().eval()
 
     def _absence(self, result: CrossFit, encoding: Encoding) -> Tensor | None:

@@ -20,9 +20,11 @@ from ...heads import DiscriminativeClassification, GenerativeClassification
 from ...predictive import ClassificationPredictive
 from ...priors import Prior
 from ..model import Units
+from ..rows import Rows
 from ..values import is_missing
 from ._base import Array, LastLayerEstimator, generator
-from ._conformal import threshold
+from ._conformal import threshold as highest_score
+from ._deciding import best_threshold, check_threshold, class_weights
 
 MANY_CLASSES = 10  # above which all share one covariance but for a factor: half the time
 HEADS = {
@@ -69,6 +71,11 @@ class LastLayerClassifier(ClassifierMixin, LastLayerEstimator):  # type: ignore[
         learning_rate: initial learning rate of SOAP, with a cosine schedule.
         weight_decays: candidates for the weight decay of the hidden layers, divided by the number
             of rows; cross-validation chooses.
+        class_weight: "balanced", for weights inverse to how frequent a class is, or a dict of
+            weights by label; probabilities are then those of a table with classes so weighted.
+        threshold: of two classes, the probability from which on the second of `classes_` is
+            predicted; "f1" or "balanced_accuracy" choose it by out-of-fold predictions. None is
+            the more probable class.
         false_alarm_rate: share of rows like those of training with an `ood_score` above
             `ood_threshold_`.
         interval: "predictive", sets of classes by their probabilities, or "conformal", whose
@@ -80,6 +87,7 @@ class LastLayerClassifier(ClassifierMixin, LastLayerEstimator):  # type: ignore[
 
     Attributes:
         classes_: the labels, sorted.
+        threshold_: the probability of `threshold`, chosen or given.
         columns_: kind of each column of the table, and levels of categories.
         model_: the trained `TableModel`, a torch module of codes.
         num_epochs_: chosen number of epochs.
@@ -93,6 +101,7 @@ class LastLayerClassifier(ClassifierMixin, LastLayerEstimator):  # type: ignore[
     """
 
     task = "classification"
+    threshold_: float | None = None
 
     def __init__(
         self,
@@ -105,6 +114,8 @@ class LastLayerClassifier(ClassifierMixin, LastLayerEstimator):  # type: ignore[
         batch_size: int | str = "auto",
         learning_rate: float = 1e-2,
         weight_decays: tuple[float, ...] = (30.0, 300.0),
+        class_weight: Any = None,
+        threshold: float | str | None = None,
         false_alarm_rate: float = 0.01,
         interval: str = "predictive",
         random_state: Any = None,
@@ -112,6 +123,8 @@ class LastLayerClassifier(ClassifierMixin, LastLayerEstimator):  # type: ignore[
         verbose: bool = False,
     ) -> None:
         self.head = head
+        self.class_weight = class_weight
+        self.threshold = threshold
         super().__init__(
             hidden_layers,
             max_epochs=max_epochs,
@@ -128,8 +141,14 @@ class LastLayerClassifier(ClassifierMixin, LastLayerEstimator):  # type: ignore[
         )
 
     def predict(self, X: Any) -> Array:  # noqa: N803
-        """The most probable class of each row, (num_rows,)."""
-        chosen = self.predict_proba(X).argmax(-1)
+        """The most probable class of each row, or that by `threshold`, (num_rows,)."""
+        return self.labels(self.predict_proba(X))
+
+    def labels(self, probs: Array) -> Array:
+        """The predicted labels, (num_rows,), from probabilities of classes."""
+        chosen = probs.argmax(-1)
+        if self.threshold_ is not None:
+            chosen = (probs[:, 1] >= self.threshold_).astype(int)
         labels: Array = self.classes_[chosen]
         return labels
 
@@ -155,7 +174,7 @@ class LastLayerClassifier(ClassifierMixin, LastLayerEstimator):  # type: ignore[
         check_level(level)
         log_probs = predictive.log_probs()
         if self.interval == "conformal":
-            within: Array = (-log_probs <= threshold(self.conformal_scores_, level)).numpy()
+            within: Array = (-log_probs <= highest_score(self.conformal_scores_, level)).numpy()
             return within
         probs, order = log_probs.exp().sort(dim=-1, descending=True, stable=True)
         before = probs.cumsum(-1) - probs  # of the likelier classes
@@ -239,6 +258,21 @@ class LastLayerClassifier(ClassifierMixin, LastLayerEstimator):  # type: ignore[
 
     def _tensor(self, target: Tensor) -> Tensor:
         return target[:, 0].long()
+
+    def _train(self, rows: Rows) -> None:
+        check_threshold(self.threshold, len(self.classes_))
+        if self.class_weight is not None:
+            labels = rows.target[:, 0]
+            factors = class_weights(self.class_weight, self.classes_, labels, rows.weight)
+            rows = rows._replace(weight=rows.weight * factors[labels.astype(int)])
+        super()._train(rows)
+
+    def _decide(self, predictive: Any, target: Tensor, weight: Tensor) -> None:
+        self.threshold_ = None if isinstance(self.threshold, str) else self.threshold
+        if isinstance(self.threshold, str):
+            parts = (predictive.probs()[:, 1], target, weight)
+            probs, labels, share = (part.double().cpu().numpy() for part in parts)
+            self.threshold_ = best_threshold(self.threshold, probs, labels, share)
 
     def _units(self, target: Tensor, weight: Tensor) -> Units:
         return Units(1).to(target.device)  # probabilities have no units

@@ -50,6 +50,9 @@ def _plain(value: Any, portable: bool) -> Any:
         return [_plain(item, portable) for item in value]
     if isinstance(value, dict) and TYPE not in value and all(isinstance(key, str) for key in value):
         return {key: _plain(item, portable) for key, item in value.items()}
+    if isinstance(value, dict) and TYPE not in value and not portable:  # keys of any type
+        pairs = [[_plain(part, portable) for part in pair] for pair in value.items()]
+        return {TYPE: "dict", "items": pairs}
     raise TypeError(f"{value!r} of type {type(value).__name__} cannot be written as JSON")
 
 
@@ -62,6 +65,8 @@ def _restored(entry: dict[str, Any]) -> Any:
         return np.array(entry["items"], dtype=entry["dtype"])
     if kind == "tuple":
         return tuple(entry["items"])
+    if kind == "dict":
+        return dict(entry["items"])
     if kind == "float":
         return float(entry["text"])
     raise ValueError(f"unknown {TYPE} {kind!r}")
