@@ -182,8 +182,8 @@ def main(arguments: list[str] | None = None) -> None:
     rows: list[Row] = []
     for seed in range(options.seeds):
         train = drawn([review for review in reviews if review.is_train], options.train, seed)
-        sets = (tokenised(tokenizer, part, options.max_tokens) for part in (train, test))
-        rows += measure(folder, *sets, options.epochs, seed)
+        known, new = (tokenised(tokenizer, part, options.max_tokens) for part in (train, test))
+        rows += measure(folder, known, new, options.epochs, seed)
     print_table("Sentiment by an encoder with adapters", rows)
     if options.json:
         config = {name: value for name, value in vars(options).items() if name != "encoder"}

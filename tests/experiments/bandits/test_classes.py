@@ -1,5 +1,7 @@
 """Bandits of real tables: what arms pay, their regret, and the page."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -36,10 +38,11 @@ def test_tumours_pay_as_mushrooms_do():
 
 def test_agents_have_a_record_and_a_row(tmp_path):
     torch.set_default_dtype(torch.float32)
-    for name, changes in (
-        ("ours", {"steps": 2, "batch_size": 8, "num_contexts": 40}),
-        ("lin-full-post", {"num_contexts": 60}),
-    ):
+    smaller: dict[str, Any] = {
+        "ours": {"steps": 2, "batch_size": 8, "num_contexts": 40},
+        "lin-full-post": {"num_contexts": 60},
+    }
+    for name, changes in smaller.items():
         (job,) = jobs.plan(classes.EXPERIMENT, ["cancer"], [name], tmp_path, 1, **changes)
         assert job.config(0).get("reward_scale", 35.0) == 35.0
         assert jobs.run(job) is None

@@ -1,6 +1,7 @@
 """Intervals and sets with a guarantee, from rows that training never sees."""
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from lastlayer.tabular.estimators._conformal import hold_out
 from lastlayer.tabular.files.folder import load, save
 from lastlayer.tabular.rows import Rows
 
-TINY = {
+TINY: dict[str, Any] = {
     "hidden_layers": (),
     "max_epochs": 4,
     "early_stopping": False,

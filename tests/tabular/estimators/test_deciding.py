@@ -1,5 +1,7 @@
 """Class weights and thresholds, for classes that are rare."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from sklearn.metrics import balanced_accuracy_score, f1_score
@@ -51,11 +53,12 @@ def test_a_rare_class_is_found_by_weights_and_thresholds_which_are_saved(tmp_pat
     X = random.normal(size=(300, 2))
     y = (X[:, 0] + random.normal(size=300) > 2).astype(int)  # one in ten
     found = {}
-    for name, options in {
+    choices: dict[str, dict[str, Any]] = {
         "plain": {},
         "weights": {"class_weight": {0: 1.0, 1: 9.0}},
         "threshold": {"threshold": "f1"},
-    }.items():
+    }
+    for name, options in choices.items():
         model = LastLayerClassifier(**QUICKEST, **options).fit(X, y)
         found[name] = np.sum(model.predict(X) == 1)
         save(model, tmp_path / name)

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from lastlayer.tabular.files.tables import FileError
+from lastlayer.tabular.files.errors import FileError
 from lastlayer.tabular.files.writing import Writer, side_by_side
 
 
