@@ -43,7 +43,7 @@ def test_signatures_have_the_options_with_their_types_and_defaults(
 
 def test_crossfit_and_crossfit_many_differ_in_the_number_of_problems_alone() -> None:
     one, many = (inspect.signature(f).parameters for f in (ll.crossfit, ll.crossfit_many))
-    shared = set(one) & set(many) - {"data", "example_groups"}
-    assert set(one) - shared == {"make", "data", "example_groups", "seed"}
-    assert set(many) - shared == {"makes", "data", "example_groups", "seeds"}
+    shared = set(one) & set(many) - {"alternatives", "data", "example_groups"}
+    assert set(one) - shared == {"alternatives", "make", "data", "example_groups", "seed"}
+    assert set(many) - shared == {"alternatives", "makes", "data", "example_groups", "seeds"}
     assert all(one[name] == many[name] for name in shared)

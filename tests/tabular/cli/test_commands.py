@@ -36,9 +36,9 @@ def quickly(kind: Any) -> Any:
     """Training of a few epochs only."""
     plain = kind._crossfit
 
-    def trained(self: Any, data: Any) -> Any:
+    def trained(self: Any, data: Any, seed: int) -> Any:
         self.max_epochs, self.num_folds = 8, 2
-        return plain(self, data)
+        return plain(self, data, seed)
 
     return trained
 
