@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import warnings
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -183,7 +184,10 @@ def crossfit_many(  # noqa: D417 (the options are those of crossfit)
         jobs = [(problem, fold.train) for problem in going for fold in problem.folds]
         label, setting = _label(problems), settings[going[0].wants or 0]
         try:
-            trained = _train("try", jobs, setting, options, label, traces[setting.alternative])
+            with warnings.catch_warnings():
+                if setting.alternative:  # one that diverges is not chosen: nothing to warn of
+                    warnings.filterwarnings("ignore", ".*the loss became", UserWarning)
+                trained = _train("try", jobs, setting, options, label, traces[setting.alternative])
         except FloatingPointError:  # of a single model
             trained = []
         for problem in going:
