@@ -9,7 +9,7 @@ from torch import Tensor
 
 from .gaussian import inverse_wishart_exponent
 
-GRAM_CHUNK = 2**24  # features converted to double precision at a time
+GRAM_CHUNK = 2**21  # features converted to double precision at a time
 SYMMETRIC_BLOCK = 192  # columns
 
 

@@ -19,7 +19,7 @@ from ..noise import Noise
 from ._base import Head
 from ._newness import digest_of_state, number
 
-CHUNK = 2**24  # features converted to double precision at a time
+CHUNK = 2**21  # features converted to double precision at a time
 
 AnyConjugateHead = TypeVar("AnyConjugateHead", bound="ConjugateHead")
 

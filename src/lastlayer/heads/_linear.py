@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -75,8 +76,23 @@ def prior_in_units(
     If conjugate, the variance of a weight is that of the prior times the noise. With heavy tails
     the scale of the residuals is that of their median, which outliers do not move.
     """
+    if heavy_tails:
+        squares = torch.cat([*_squared_errors(layer, cached)])
+        noise_scale = float(squares.median() / MEDIAN_SQUARE) if len(squares) else 0.0
+    else:  # a sum alone: errors of large data are not to be in memory together
+        sums = torch.zeros(2, dtype=torch.float64)
+        for squares in _squared_errors(layer, cached):
+            sums += torch.stack([squares.sum(), squares.new_tensor(len(squares))])
+        total, count = summed(sums).tolist()
+        noise_scale = total / max(count, 1)
+    noise_scale = max(noise_scale, 1e-12)
+    variance = float(layer.weight.double().square().mean()) / (noise_scale if conjugate else 1)
+    return Prior(variance=max(variance, 1e-12), noise_scale=noise_scale)
+
+
+def _squared_errors(layer: nn.Linear, cached: Cached) -> Iterator[Tensor]:
+    """Squared errors of a linear layer where weights are not zero, in chunks of the data."""
     features, target, weights = cached
-    parts = []
     for start in range(0, len(features), ROWS):
         rows = slice(start, start + ROWS)
         output = layer(features[rows].to(layer.weight.device)).double().cpu()
@@ -84,14 +100,4 @@ def prior_in_units(
         known = torch.ones_like(error, dtype=torch.bool)
         if weights is not None:
             known = (weights[rows] != 0).reshape(len(error), -1).expand_as(error)
-        parts.append(error[known].square())
-    squares = torch.cat(parts)
-    noise_scale = 0.0
-    if heavy_tails and len(squares):
-        noise_scale = float(squares.median() / MEDIAN_SQUARE)
-    elif not heavy_tails:
-        total, count = summed(squares.new_tensor([squares.sum(), len(squares)])).tolist()
-        noise_scale = total / max(count, 1)
-    noise_scale = max(noise_scale, 1e-12)
-    variance = float(layer.weight.double().square().mean()) / (noise_scale if conjugate else 1)
-    return Prior(variance=max(variance, 1e-12), noise_scale=noise_scale)
+        yield error[known].square()
