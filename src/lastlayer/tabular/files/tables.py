@@ -316,7 +316,8 @@ class TableFile:
 
     def _parquet_file(self) -> Any:
         try:
-            return pa.parquet.ParquetFile(self.path)
+            # not buffered ahead, which would end with the whole file in memory
+            return pa.parquet.ParquetFile(self.path, pre_buffer=False)
         except (pa.ArrowException, OSError) as error:
             raise self._damaged(error) from error
 
