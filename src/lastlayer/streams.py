@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ __all__ = ["ParquetStream", "RayStream", "Stream"]
 Columns = str | Sequence[str]
 
 
-class Stream:
+class Stream(ABC):
     """Batches (inputs, target) or (inputs, target, weight) of columns, read as they are needed.
 
     It can be read again and again, and stands wherever a DataLoader can: in `fit`, `posttrain`,
@@ -52,9 +53,9 @@ class Stream:
         others = (self.target, self.weight)
         return [*self.inputs, *(name for name in others if name is not None)]
 
+    @abstractmethod
     def batches(self) -> Iterator[dict[str, Any]]:
         """The columns of each batch, as arrays."""
-        raise NotImplementedError
 
     def __iter__(self) -> Iterator[tuple[Tensor, ...]]:
         """Read the batches, from the first one on."""
