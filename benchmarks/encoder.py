@@ -162,9 +162,9 @@ def main(arguments: list[str] | None = None) -> None:
   LASTLAYER_DATA=data python benchmarks/encoder.py --train 16 --test 16    does it run?""",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--train", type=int, default=100, help="training reviews (default: 100)")
-    parser.add_argument("--test", type=int, default=250, help="test reviews (default: 250)")
-    parser.add_argument("--epochs", type=int, default=3, help="of training (default: 3)")
+    parser.add_argument("--train", type=int, default=400, help="training reviews (default: 400)")
+    parser.add_argument("--test", type=int, default=500, help="test reviews (default: 500)")
+    parser.add_argument("--epochs", type=int, default=6, help="of training (default: 6)")
     parser.add_argument("--max-tokens", type=int, default=64, help="of a review (default: 64)")
     parser.add_argument("--seeds", type=int, default=1, help="of data and weights (default: 1)")
     parser.add_argument("--encoder", help="folder of another encoder (default: of the package)")
