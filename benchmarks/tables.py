@@ -80,6 +80,7 @@ TABLES: dict[str, Tables] = {
         "classifiers": classifiers.nll,
         **{metric: partial(estimators.by_metric, metric) for metric in estimators.METRICS},
     },
+    "docs/deciding.md": {"selecting": performance.selecting},
     "docs/frameworks.md": {"encoder": frameworks.encoder},
     "docs/scaling.md": {"streaming": frameworks.streaming},
     "docs/pretrained.md": {"reviews": training.reviews},

@@ -44,6 +44,12 @@ def section(name: str, file: str = "heads.json") -> str:
     return table(names, [[cell(row.get(name, "")) for name in names] for row in rows])
 
 
+def selecting() -> str:
+    """Seconds to choose a batch from a large pool."""
+    measured = record("selecting.json")
+    return f"{section('selecting', 'selecting.json')}\n\n{provenance(measured)}"
+
+
 def grid() -> str:
     """The ranges of the ratios over the sizes of the grid, but for predictions of classes."""
     measured = record("grid.json")

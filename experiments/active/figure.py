@@ -23,6 +23,7 @@ COLOURS = {
     "max_variance": ORANGE,
     "bald": AMBER,
     "entropy": "firebrick",
+    "margin": "darkgoldenrod",
     "random": GREY,
 }
 

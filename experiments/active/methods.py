@@ -14,13 +14,14 @@ from lastlayer.acquisition import select
 from lastlayer.heads import Head
 
 from ..harness.method import Entry, Method, Solved
-from .problems import REVIEWS, TABLES, PoolTask
+from .problems import IMAGES, REVIEWS, TABLES, PoolTask
 
-COLUMNS = (*TABLES, REVIEWS)
+COLUMNS = (*TABLES, REVIEWS, IMAGES)
+CLASSES = (REVIEWS, IMAGES)
 SEEDS = dict.fromkeys(COLUMNS, 10)
 # Labels at random that every method begins with, and those of a round.
-INITIAL = dict.fromkeys(TABLES, 40) | {REVIEWS: 40}
-BATCH = dict.fromkeys(TABLES, 20) | {REVIEWS: 40}
+INITIAL = dict.fromkeys(TABLES, 40) | {"power": 256, REVIEWS: 40, IMAGES: 100}
+BATCH = dict.fromkeys(TABLES, 20) | {"power": 64, REVIEWS: 40, IMAGES: 50}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,10 +93,13 @@ METHODS: dict[str, Entry] = {
     "epig": entry("epig", "EPIG", "The most information about predictions of the pool."),
     "max_variance": entry("max_variance", "top-k variance", "The largest variances, one by one."),
     "bald": entry(
-        "bald", "top-k BALD", "The most information about the weights, one by one.", (REVIEWS,)
+        "bald", "top-k BALD", "The most information about the weights, one by one.", CLASSES
     ),
-    "entropy": entry("entropy", "top-k entropy", "The most uncertain labels.", (REVIEWS,)),
+    "entropy": entry("entropy", "top-k entropy", "The most uncertain labels.", CLASSES),
+    "margin": entry(
+        "margin", "top-k margin", "The closest decisions; the default for classes.", (IMAGES,)
+    ),
     "random": entry("random", "random", "Points at random."),
 }
 TOGETHER = ("lcmd", "bait", "batchbald", "epig")  # which choose a batch together
-ONE_BY_ONE = ("max_variance", "bald", "entropy")
+ONE_BY_ONE = ("max_variance", "bald", "entropy", "margin")

@@ -17,7 +17,7 @@ from . import problems
 from .curves import Counts, budgets, counts, initial_spread, saved
 from .figure import draw
 from .methods import METHODS, ONE_BY_ONE, TOGETHER
-from .problems import METRICS, REVIEWS
+from .problems import IMAGES, METRICS, REVIEWS
 from .run import EXPERIMENT
 
 RANDOM, LCMD = "random", "lcmd"
@@ -36,20 +36,22 @@ random."""
 SETTINGS = f"""\
 Concrete, Energy, Power and Wine are tables: a third of the rows is for tests, the others are the
 pool; inputs and target are standardised by the pool, and the error is the RMSE in these units. No
-network is trained: features are {problems.WIDTH} ReLU units with random weights, the same in all
-rounds, and the posterior, the noise and the prior's variance are those of `fit_exact` with
-`Prior(variance="evidence")`. The published comparison (Holzmüller et al. 2023) trains a network in
-every round, and asks for thousands of labels.
+network is trained: features are {problems.NARROW} ReLU units with random weights
+({problems.WIDTH["power"]} on Power, the one pool that is large enough for the published budgets of
+hundreds of labels), the same in all rounds, and the posterior, the noise and the prior's variance
+are those of `fit_exact` with `Prior(variance="evidence")`. The published comparison (Holzmüller et
+al. 2023) trains a network in every round, and asks for thousands of labels.
 
 IMDB are film reviews, {problems.NUM_POOL:,} of the training reviews as the pool and
-{problems.NUM_TEST:,} test reviews, on fixed features of MiniLM, with a discriminative head; the
-error is the fraction of wrong labels.
+{problems.NUM_TEST:,} test reviews, on fixed features of MiniLM. CIFAR-10 are images,
+{problems.NUM_POOL_IMAGES:,} training images as the pool and {problems.NUM_TEST_IMAGES:,} test
+images, on the first {problems.NUM_COMPONENTS} principal components of features of
+EfficientNet-lite0. Both have a discriminative head; the error is the fraction of wrong labels.
 
-Settings of heads were set by labels at random and rows of the pool, or training reviews, that were
-held out; nothing was chosen by test data
-([decision 28](../../docs/decisions/0028-active-learning-protocol.md)). With one output and the same
-noise everywhere, BALD and entropy rank the points of a table as their variances do, so they are run
-on reviews alone."""
+Settings of heads were set by labels at random and training data that were held out; nothing was
+chosen by test data ([decision 28](../../docs/decisions/0028-active-learning-protocol.md)). With one
+output and the same noise everywhere, BALD and entropy rank the points of a table as their variances
+do, so they are run on classes alone; with two classes the margin ranks them as the entropy does."""
 
 REASONS = """\
 The defaults are LCMD for numbers and the margin for classes, which for two classes chooses as the
@@ -75,7 +77,7 @@ def comparison(found: Counts) -> str:
 
 def default(column: str) -> str:
     """The method that `select` takes unless told; with two classes the margin is the entropy."""
-    return "entropy" if column == REVIEWS else LCMD
+    return {REVIEWS: "entropy", IMAGES: "margin"}.get(column, LCMD)
 
 
 def default_counts(runs: Runs) -> Counts:
@@ -227,8 +229,8 @@ def headline(runs: Runs) -> str:
     if average is None:
         return "what to label next."
     found = default_counts(runs)
-    named = "LCMD on tables, the margin on film reviews"
-    named = named if runs.records(default(REVIEWS), REVIEWS) else "LCMD on tables"
+    classes = any(runs.records(default(column), column) for column in (REVIEWS, IMAGES))
+    named = "LCMD on tables, the margin on classes" if classes else "LCMD on tables"
     return (
         f"the defaults ({named}) are better than random in {found.better} of {found.total} cells, "
         f"and save {average:.0%} of the labels on average."

@@ -1,10 +1,11 @@
-"""Pools to label from: tables on random features, and film reviews on those of an encoder."""
+"""Pools to label from: tables on random features, reviews and images on pretrained ones."""
 
 from __future__ import annotations
 
 import math
 from abc import abstractmethod
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -15,9 +16,10 @@ from torch import Tensor
 import lastlayer as ll
 from lastlayer.heads import Head
 
-from ..datasets import imdb, uci
+from ..datasets import folder, imdb, uci
 from ..harness.statistics import Metric
 from ..harness.task import Task
+from ..ood.encoders import image_features
 
 Pair = tuple[Tensor, Tensor]
 
@@ -25,11 +27,14 @@ ERROR, NLL = Metric("error", "error", 3), Metric("nll", "NLL", 3)
 METRICS = (ERROR, NLL)
 
 TABLES = ("concrete", "energy", "power", "wine")
-REVIEWS = "imdb"
+REVIEWS, IMAGES = "imdb", "cifar10"
 TEST = 1 / 3  # of the rows of a table; the others are the pool
-WIDTH = 128  # random features of a table
+WIDTH = {"power": 512}  # random features of a table, by its number of labels
+NARROW = 128
 NOISE_ITERATIONS = 30  # of noise, prior and posterior in turn, on a table
 ENCODER, NUM_POOL, NUM_TEST = "minilm", 5_000, 5_000  # reviews of a seed
+NUM_IMAGES, NUM_POOL_IMAGES, NUM_TEST_IMAGES = 3_000, 2_500, 2_000  # to draw pools from, of a seed
+NUM_COMPONENTS = 128  # principal components of the features of images
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,20 +88,31 @@ class TableTask(PoolTask):
         return float((predictive.mean - target).square().mean().sqrt())
 
 
-class ReviewsTask(PoolTask):
-    """Film reviews: a discriminative head, fitted until it converges; the error is that of labels.
+@dataclass(frozen=True, kw_only=True)
+class LabelTask(PoolTask):
+    """Classes: a discriminative head, fitted until it converges; the error is that of labels.
 
-    The prior's variance, 4/N, was chosen on training reviews outside the pool (decision 28).
+    Attributes:
+        num_classes: K.
+        prior_variance: times N, chosen on training data that were held out (decision 28).
     """
+
+    num_classes: int
+    prior_variance: float
 
     def fitted(self, rows: Tensor) -> ll.DiscriminativeClassification:
         """The optimum of the ELBO."""
         features, target = (part[rows] for part in self.pool)
         width = features.shape[-1]
-        prior = ll.Prior(variance=4 / width, bias_variance=1.0)
+        prior = ll.Prior(variance=self.prior_variance / width, bias_variance=1.0)
         torch.manual_seed(self.seed)  # of the initial mean
         head = ll.DiscriminativeClassification(
-            width, 2, num_data=len(rows), bias=True, prior=prior, dtype=features.dtype
+            width,
+            self.num_classes,
+            num_data=len(rows),
+            bias=True,
+            prior=prior,
+            dtype=features.dtype,
         )
         head.fit_features(features, target)
         return head
@@ -119,7 +135,8 @@ def table_task(name: str, seed: int) -> TableTask:
     inputs = (inputs - inputs[pool].mean(0)) / spread
     target = (target - target[pool].mean()) / target[pool].std()
     size = inputs.shape[1] + 1
-    weight = torch.from_numpy(random.normal(scale=math.sqrt(2 / size), size=(WIDTH, size))).float()
+    shape = WIDTH.get(name, NARROW), size
+    weight = torch.from_numpy(random.normal(scale=math.sqrt(2 / size), size=shape)).float()
 
     def pair(rows: np.ndarray) -> Pair:
         x, y = torch.from_numpy(inputs[rows]).float(), torch.from_numpy(target[rows]).float()
@@ -128,12 +145,50 @@ def table_task(name: str, seed: int) -> TableTask:
     return TableTask(seed=seed, pool=pair(pool), test=pair(test))
 
 
-def reviews_task(seed: int) -> ReviewsTask:
-    """Some training and some test reviews, features scaled to unit mean square."""
+def _unit(features: Tensor) -> Tensor:
+    """Features of unit mean square in each row."""
+    return F.normalize(features, dim=-1) * math.sqrt(features.shape[-1])
+
+
+def reviews_task(seed: int) -> LabelTask:
+    """Some training and some test reviews."""
     data = imdb.load(ENCODER)
 
     def pair(part: Pair, size: int) -> Pair:
         features, label = imdb.sample(part, min(size, len(part[0])), seed)
-        return F.normalize(features, dim=-1) * math.sqrt(features.shape[-1]), label
+        return _unit(features), label
 
-    return ReviewsTask(seed=seed, pool=pair(data.train, NUM_POOL), test=pair(data.test, NUM_TEST))
+    return LabelTask(
+        seed=seed,
+        pool=pair(data.train, NUM_POOL),
+        test=pair(data.test, NUM_TEST),
+        num_classes=2,
+        prior_variance=4.0,
+    )
+
+
+@cache
+def _images() -> tuple[Pair, Pair]:
+    """Principal components of the features of training and of test images, and labels."""
+    store = folder.root() / "ood"  # which has them already, if that experiment ran
+    train = image_features(store, "cifar10/train", 0, NUM_IMAGES)
+    test = image_features(store, "cifar10/test", 0, NUM_TEST_IMAGES)
+    mean = train[0].mean(0)
+    axes = torch.linalg.svd(train[0] - mean, full_matrices=False).Vh[:NUM_COMPONENTS].mT
+    return tuple((_unit((x - mean) @ axes), y) for x, y in (train, test))  # type: ignore[return-value]
+
+
+def images_task(seed: int) -> LabelTask:
+    """Some training images, and test images."""
+    train, test = _images()
+    rows = torch.from_numpy(np.random.default_rng(seed).permutation(len(train[1])))
+    rows = rows[:NUM_POOL_IMAGES]
+    pool = train[0][rows], train[1][rows]
+    return LabelTask(seed=seed, pool=pool, test=test, num_classes=10, prior_variance=16.0)
+
+
+def task(name: str, seed: int) -> PoolTask:
+    """A problem by name."""
+    if name in TABLES:
+        return table_task(name, seed)
+    return reviews_task(seed) if name == REVIEWS else images_task(seed)

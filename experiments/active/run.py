@@ -10,11 +10,11 @@ import typer
 from ..harness import command
 from ..harness.jobs import Experiment
 from .methods import BATCH, COLUMNS, INITIAL, METHODS
-from .problems import REVIEWS, PoolTask, reviews_task, table_task
+from .problems import PoolTask, task
 
 
 def _task(column: str, seed: int, method: Any) -> PoolTask:
-    return reviews_task(seed) if column == REVIEWS else table_task(column, seed)
+    return task(column, seed)
 
 
 EXPERIMENT = Experiment(
@@ -42,7 +42,7 @@ def active(
     workers: command.Workers = None,
     again: command.Again = False,
 ) -> None:
-    """Active learning: error and NLL by the number of labels, on tables and on film reviews.
+    """Active learning: error and NLL by the number of labels, on tables, film reviews and images.
 
     Runs that have a record are not run again: after an interruption, give the same command again.
     `report` turns the records into a page.

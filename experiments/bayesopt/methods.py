@@ -113,7 +113,7 @@ class GaussianProcess(Thompson):
 
 @dataclass(frozen=True, kw_only=True)
 class LastLayer(Thompson):
-    """`lastlayer.botorch.LastLayerModel` with its defaults.
+    """`lastlayer.botorch.LastLayerModel` with its defaults, one for each objective.
 
     Attributes:
         tolerance: of `observe`; None to fit anew in every round.
@@ -129,9 +129,8 @@ class LastLayer(Thompson):
         from . import surrogates
 
         if state is None or self.tolerance is None:
-            return surrogates.last_layer(points, values, **self.training)
-        known = len(state.model.train_inputs[0])
-        state.model.observe(points[known:], values[known:], tolerance=self.tolerance)
+            return surrogates.LastLayers(points, values, **self.training)
+        state.observe(points, values, self.tolerance)
         return state
 
 

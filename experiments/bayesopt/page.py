@@ -46,6 +46,13 @@ Defaults were chosen by the log-likelihood of held-out values, on functions that
 tasks: `python -m experiments.bayesopt.choice`. Mean over {functions} and {seeds}, by the number of
 observations, and the mean of all; variants that were not measured on all of them are left out."""
 
+OBJECTIVES = ("variant", "function", "num_points", "seed")
+TOGETHER = """\
+With several outputs, one model whose outputs share features, or a model for each output: mean
+log-likelihood of held-out values over outputs and seeds, on functions that are none of the tasks,
+`python -m experiments.bayesopt.objectives`. In the tasks ours has a model for each objective
+([decision 38](../../docs/decisions/0038-objectives-apart.md))."""
+
 
 def summary(runs: Runs) -> list[str]:
     """How ours compares with the Gaussian process and the community's model, task by task."""
@@ -111,6 +118,24 @@ def choice(results: Path) -> str:
     return f"## Choice of defaults\n\n{about}\n\n{table(['', *map(str, sizes), 'all'], rows)}"
 
 
+def objectives(results: Path) -> str:
+    """Log-likelihoods of several outputs, on shared features and apart."""
+    found = records.read(results / "bayesopt" / "objectives.jsonl", OBJECTIVES)
+    values: dict[tuple[str, int], dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for record in found:
+        variant, function, size, _ = (record["config"][name] for name in OBJECTIVES)
+        values[function, size][variant].append(record["metrics"]["log_likelihood"])
+    if not values:
+        return ""
+    variants = list(dict.fromkeys(record["config"]["variant"] for record in found))
+    rows = [
+        [name, str(size), *(f"{fmean(row[v]):.3f}" if row[v] else "–" for v in variants)]
+        for (name, size), row in values.items()
+    ]
+    text = table(["", "observations", *variants], rows)
+    return f"## Several objectives\n\n{TOGETHER}\n\n{text}"
+
+
 def page(runs: Runs, results: Path) -> str:
     """The whole page, Markdown."""
     methods = [method for method in runs.methods if runs.has(method)]
@@ -126,6 +151,7 @@ def page(runs: Runs, results: Path) -> str:
         timing(results),
         f"## Settings\n\n{SETTINGS}\n\n{provenance.settings(runs, EXPERIMENT)}",
         choice(results),
+        objectives(results),
         f"## Time\n\n{provenance.times(runs, {'all methods': methods})}",
         f"## Missing\n\n{provenance.missing(runs, EXPERIMENT)}",
     ]

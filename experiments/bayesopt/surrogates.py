@@ -45,16 +45,35 @@ class Paths:
         return lambda points: drawn(points.unsqueeze(-2)).squeeze(-2)
 
 
-def gaussian_process(points: Tensor, values: Tensor) -> Paths:
-    """BoTorch's Gaussian process with its defaults, fitted by maximum a posteriori."""
-    model: Model = SingleTaskGP(points, values)
+def fitted(model: Model) -> Model:
+    """A Gaussian process, fitted by maximum a posteriori."""
     fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model))
-    return Paths(model)
+    return model
 
 
-def last_layer(points: Tensor, values: Tensor, **training: Any) -> Paths:
-    """A fitted model of this package."""
-    return Paths(LastLayerModel(points, values, training=FeatureTraining(**training)).fit())
+def gaussian_process(points: Tensor, values: Tensor) -> Paths:
+    """BoTorch's Gaussian process with its defaults."""
+    return Paths(fitted(SingleTaskGP(points, values)))
+
+
+class LastLayers:
+    """Fitted models of this package, one for each objective, with lengths of its own."""
+
+    def __init__(self, points: Tensor, values: Tensor, **training: Any) -> None:
+        plan = FeatureTraining(**training)
+        columns = values.split(1, -1)
+        self.models = [LastLayerModel(points, y, training=plan).fit() for y in columns]
+
+    def observe(self, points: Tensor, values: Tensor, tolerance: float) -> None:
+        """Learn from all observations, of which the last are new."""
+        known = len(self.models[0].train_inputs[0])
+        for model, column in zip(self.models, values.split(1, -1), strict=True):
+            model.observe(points[known:], column[known:], tolerance=tolerance)
+
+    def draw(self, count: int) -> Draws:
+        """Functions from the posteriors."""
+        drawn = [Paths(model).draw(count) for model in self.models]
+        return lambda points: torch.cat([values(points) for values in drawn], -1)
 
 
 class _Standardised:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+
+from ..datasets import images
+from .cache import features
 
 EXTRA = "pip install -e '.[pretrained]'"
 IMAGE_SIZE, BATCH_SIZE = 160, 32  # pixels to a side; images
@@ -35,3 +40,23 @@ class EfficientNet:
                 maps: Tensor = self.network.extract_features((larger - 127) / 128)
                 found.append(maps.float().mean((2, 3)).half())
         return torch.cat(found).numpy()
+
+
+_network = cache(EfficientNet)
+
+
+def image_features(folder: Path, name: str, start: int, count: int) -> tuple[Tensor, Tensor]:
+    """Features of some images in an order of chance, computed unless the folder has them; labels.
+
+    Args:
+        folder: of all features.
+        name: of a set of `datasets.images`.
+        start: the first of them.
+        count: how many.
+    """
+    pixels, labels = images.load(name)
+    order = torch.from_numpy(np.random.default_rng(0).permutation(len(pixels)))
+    rows = order[start : start + count]
+    about = f"{name.replace('/', '-')}-{start}"
+    encode = lambda some: _network()(some)  # noqa: E731 - the network is loaded when it is needed
+    return features(folder / "efficientnet", about, pixels[rows], encode), labels[rows]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 import numpy as np
@@ -14,11 +14,11 @@ from torch import Tensor, nn
 import lastlayer as ll
 
 from ..backbones import mlp
-from ..datasets import images, imdb
+from ..datasets import imdb
 from ..text.embed import MINILM, Encoder
 from . import texts
 from .cache import features
-from .encoders import EfficientNet
+from .encoders import image_features
 
 Pair = tuple[Tensor, Tensor]
 VALIDATION, TEST = "validation", "test"
@@ -52,18 +52,7 @@ class Problem:
 
 def pretrained_images(folder: Path, split: str, config: Config) -> Problem:
     """CIFAR-10 against SVHN, which is far, and CIFAR-100, which is near."""
-    network = cache(EfficientNet)
-
-    def encode(rows: Tensor) -> np.ndarray:
-        return network()(rows)
-
-    def take(name: str, start: int, count: int) -> Pair:
-        pixels, labels = images.load(name)
-        order = torch.from_numpy(np.random.default_rng(0).permutation(len(pixels)))
-        rows = order[start : start + count]
-        about = f"{name.replace('/', '-')}-{start}"
-        return features(folder / "efficientnet", about, pixels[rows], encode), labels[rows]
-
+    take = partial(image_features, folder)
     train = take("cifar10/train", 0, config.train)
     count = config.out_images
     if split == VALIDATION:

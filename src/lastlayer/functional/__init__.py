@@ -33,6 +33,7 @@ from .low_rank import (
     low_rank_log_density,
     low_rank_root,
 )
+from .marginal import log_marginal_likelihood
 from .numerics import (
     LOG_2PI,
     at_least_float32,
@@ -75,6 +76,7 @@ __all__ = [
     "inverse_wishart_exponent",
     "inverse_wishart_log_density",
     "jensen_bound",
+    "log_marginal_likelihood",
     "low_rank_condition",
     "low_rank_entropy",
     "low_rank_information",

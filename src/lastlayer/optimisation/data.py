@@ -8,6 +8,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+PRECISIONS = (torch.float32, torch.float64)
+
 
 class Data(NamedTuple):
     """Inputs (*batch, n, d), outcomes (*batch, n, m), and variances of their noise or None."""
@@ -45,13 +47,15 @@ class Data(NamedTuple):
         for name, tensor in zip(("inputs", "outcomes", "variances"), self, strict=True):
             if tensor is None:
                 continue
-            if not tensor.is_floating_point() or tensor.dtype != inputs.dtype:
+            if tensor.dtype not in PRECISIONS or tensor.dtype != inputs.dtype:
                 raise TypeError(
-                    f"{name} must be floating-point, all of one dtype, got {tensor.dtype} beside "
-                    f"inputs of {inputs.dtype}; convert them with .to(dtype)"
+                    f"{name} must be float32 or float64, all of one dtype, got {tensor.dtype} "
+                    f"beside inputs of {inputs.dtype}; convert them with .to(dtype)"
                 )
             if not tensor.isfinite().all():
                 raise ValueError(f"{name} must be finite, got NaN or infinity; drop such rows")
+            if not tensor.square().sum().isfinite():
+                raise ValueError(f"{name} are so large that squares overflow; scale them down")
         if variances is not None and not (variances > 0).all():
             raise ValueError("variances must be above zero; pass none to estimate the noise")
         if like is not None:
@@ -98,6 +102,8 @@ def check_inputs(inputs: Tensor, data: Data) -> None:
         raise ValueError(
             f"expected inputs (*batch, q, {data.num_inputs}), got shape {tuple(inputs.shape)}"
         )
+    if inputs.shape[-2] == 0:
+        raise ValueError(f"expected at least one point, got shape {tuple(inputs.shape)}")
     if inputs.dtype != data.inputs.dtype:
         raise TypeError(
             f"expected inputs of {data.inputs.dtype}, as those of training, got {inputs.dtype}"

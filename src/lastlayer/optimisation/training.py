@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .._checks import check_count, check_number, check_positive
-from ..functional import low_rank_log_density
+from ..functional import log_marginal_likelihood
 from ..heads import Regression
 from ..network import Network
 from ..priors import Prior
@@ -99,11 +99,13 @@ def log_evidence(head: Regression, features: Tensor, data: Data) -> Tensor:
     factor = F.pad(features, (0, 1), value=1.0)
     if data.variances is None:
         factor = factor.expand(data.num_outputs, *factor.shape)
-        density = low_rank_log_density(data.outcomes.mT, factor, head.noise.variance().sqrt())
+        density = log_marginal_likelihood(data.outcomes.mT, factor, head.noise.variance().sqrt())
         return density.sum() + head.noise.log_prior(head.prior)
     scale = data.variances.sqrt().mT  # (m, n)
     white = data.outcomes.mT / scale, factor / scale.unsqueeze(-1)
-    return (low_rank_log_density(*white, torch.ones_like(scale[:, 0])) - scale.log().sum(-1)).sum()
+    return (
+        log_marginal_likelihood(*white, torch.ones_like(scale[:, 0])) - scale.log().sum(-1)
+    ).sum()
 
 
 def train_features(network: Network, data: Data, plan: FeatureTraining) -> None:
@@ -137,6 +139,8 @@ def train_features(network: Network, data: Data, plan: FeatureTraining) -> None:
                 fan_in = plan.strength * _fan_in(value)
                 precision = plan.scale_strength if _is_scale(name) else fan_in
                 loss = loss + 0.5 * precision * (value - initial[name]).square().sum()
+            if not loss.isfinite():  # as good as noise-free and degenerate: what was found is kept
+                break
             optimizer.zero_grad()
             (loss / len(data.inputs)).backward()
             optimizer.step()
