@@ -62,8 +62,8 @@ class Try(NamedTuple):
 class Problem:
     """Data to fit a model to, what was tried, and which of the settings to try next.
 
-    With the first weight decay all alternatives race: with each number of epochs the better half of
-    those that are left goes on, as long as the best of them is better than all before.
+    With the first weight decay all alternatives race: of those that are left, the better half goes
+    on with twice as many epochs, as long as the best of them is better than all before.
     """
 
     makes: Sequence[Callable[[Tensors], nn.Module]]  # by alternative
@@ -136,7 +136,7 @@ class Problem:
             return self._index(before._replace(alternative=waiting[0]))
         longer = [each.epochs for each in self.settings if each.epochs > before.epochs]
         if longer and best[:2] == before[:2]:  # the best so far is of the length that was tried
-            self.racing = self._better_half(before)
+            self.racing = self._better_part(before, longer[0] // before.epochs)
             following = before._replace(epochs=longer[0], alternative=self.racing[0])
             return self._index(following)
         tried = {one.setting.weight_decay for one in self.tries}
@@ -147,11 +147,14 @@ class Problem:
     def _index(self, setting: Setting) -> int:
         return self.settings.index(setting)
 
-    def _better_half(self, length: Setting) -> list[int]:
-        """The better half of the alternatives that were tried with a length, in their order."""
+    def _better_part(self, length: Setting, parts: int) -> list[int]:
+        """The best of the alternatives that were tried with a length, in their order.
+
+        With n times as many epochs an n-th of them goes on, which takes as long.
+        """
         tried = [one for one in self.tries if one.setting[:2] == length[:2]]
         tried.sort(key=lambda one: one.nll)
-        return sorted(one.setting.alternative for one in tried[: (len(tried) + 1) // 2])
+        return sorted(one.setting.alternative for one in tried[: -(-len(tried) // parts)])
 
     def falling(self) -> float:
         """By how much the last lengthening lowered the NLL, if no longer one was tried; else 0."""
