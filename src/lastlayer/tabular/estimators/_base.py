@@ -34,7 +34,7 @@ from ..predictions import Predictions
 from ..rows import Rows
 from ..screening import Screen
 from ._conformal import INTERVALS, hold_out, repeated
-from ._settings import FEW_ROWS, PRESETS, Candidate, Plan, check_settings, layouts
+from ._settings import FEW_ROWS, PRESETS, Candidate, Plan, check_settings, has_many_rows, layouts
 
 Array = NDArray[Any]
 MakeHead = Callable[[int, float], Head]  # of the number of features and of examples
@@ -292,10 +292,12 @@ class LastLayerEstimator(BaseEstimator, ABC):  # type: ignore[misc]
     def _to_try(self, count: int) -> list[Candidate]:
         """The networks of which cross-validation chooses one."""
         binned = PRESETS[self.preset].binned and 0 < len(self._bins.source) <= min(MAX_BINS, count)
+        # a network with bins can do what one without can, and many rows teach it to
+        kinds = [True] if has_many_rows(self.preset, count) else [False, True]
         found = [
             Candidate(head, widths, with_bins)
             for widths in layouts(self.preset, self.hidden_layers)
-            for with_bins in ([False, True] if binned and widths else [False])
+            for with_bins in (kinds if binned and widths else [False])
             for head in self._heads()
         ]
         if self.hidden_layers and binned and count <= FEW_ROWS:

@@ -11,8 +11,9 @@ from ..._checks import check_choice, check_count, check_number
 BATCH_SIZES = 128, 512  # a sixty-fourth of the rows between these
 MIN_STEPS = 64  # of the shortest training
 MAX_STEPS = 2048  # of the longest training,
-MANY_ROWS = 5000  # and proportionally fewer with more rows,
-FEW_EPOCHS, MAX_EPOCHS = 8, 1024  # but between these epochs
+MAX_EPOCHS = 1024  # which has at most so many epochs,
+FEW_EPOCHS, VERY_MANY_ROWS = 8, 10_000  # and from so many rows on so many
+MANY_ROWS = 4000  # beyond which less is tried
 FEW_ROWS = 2000  # up to which a model without hidden layers may be the best
 
 
@@ -65,16 +66,16 @@ class Plan(NamedTuple):
         """The plan for a number of rows, from settings of an estimator."""
         check_count("num_folds", num_folds, 2)
         chosen = PRESETS[preset]
-        many = num_rows > MANY_ROWS * 0.8 and preset != "best"
+        many = has_many_rows(preset, num_rows)
         if batch_size == "auto":
             smallest, largest = BATCH_SIZES
             num_batches = math.ceil(num_rows / min(max(num_rows // 64, smallest), largest))
             batch_size = math.ceil(num_rows / num_batches)  # no small last batch
         check_count("batch_size", batch_size)
         if max_epochs == "auto":
-            steps = MAX_STEPS * min(1.0, MANY_ROWS / num_rows)
-            length = chosen.length * max(FEW_EPOCHS, steps * batch_size / num_rows)
-            max_epochs = max(1, min(MAX_EPOCHS, int(length)))
+            bounded = FEW_EPOCHS * max(1.0, VERY_MANY_ROWS / num_rows) ** 2
+            epochs = min(MAX_EPOCHS, bounded, max(FEW_EPOCHS, MAX_STEPS * batch_size / num_rows))
+            max_epochs = max(1, int(chosen.length * epochs))
         check_count("max_epochs", max_epochs)
         num_folds = min(num_folds, num_rows)
         num_held_out = min(num_folds, math.ceil(num_folds * chosen.enough_held_out / num_rows))
@@ -85,6 +86,11 @@ class Plan(NamedTuple):
         return cls(
             num_folds, num_held_out, batch_size, min_epochs, max_epochs, growth, weight_decays
         )
+
+
+def has_many_rows(preset: str, num_rows: int) -> bool:
+    """Whether less is tried, to save time."""
+    return num_rows > MANY_ROWS and preset != "best"
 
 
 def layouts(preset: str, widths: tuple[int, ...]) -> list[tuple[int, ...]]:
