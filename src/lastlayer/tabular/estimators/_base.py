@@ -266,6 +266,8 @@ class LastLayerEstimator(BaseEstimator, ABC):  # type: ignore[misc]
                 for screen in network.modules():
                     if isinstance(screen, Screen):
                         screen.fit(*train)
+                if not candidate.widths:
+                    self._begin_linear(network, train)
                 return network
 
             return make
@@ -288,6 +290,9 @@ class LastLayerEstimator(BaseEstimator, ABC):  # type: ignore[misc]
             learning_rate=self.learning_rate,
             progress=bool(self.verbose),
         )
+
+    def _begin_linear(self, network: Network, train: tuple[Tensor, ...]) -> None:
+        """Let the training of a network without hidden layers begin where it should end."""
 
     def _to_try(self, count: int) -> list[Candidate]:
         """The networks of which cross-validation chooses one."""

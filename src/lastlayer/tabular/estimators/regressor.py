@@ -15,6 +15,7 @@ from torch.utils import _pytree as pytree
 from ..._checks import check_choice, check_count
 from ...calibration import TailScaling
 from ...heads import Head, HeteroscedasticRegression, Regression
+from ...network import Network
 from ...predictive import RegressionPredictive
 from ...priors import Prior
 from ...training.crossfitting import CrossFit
@@ -255,6 +256,11 @@ class LastLayerRegressor(RegressorMixin, LastLayerEstimator):  # type: ignore[mi
             "prior": Prior(noise_scale=0.01),
             "dtype": torch.float32,
         }
+
+    def _begin_linear(self, network: Network, train: tuple[Tensor, ...]) -> None:
+        if isinstance(network.head, Regression):
+            inputs, target, weight = train
+            network.head.fit_exact(network.backbone(inputs), target, weight, estimate_noise=True)
 
     def _scaling(self) -> TailScaling:
         return TailScaling(self._num_targets)
