@@ -14,8 +14,9 @@ from torch.testing import assert_close
 
 import lastlayer as ll
 from lastlayer.calibration import TemperatureScaling
+from lastlayer.training import bar
 from lastlayer.training.folds import Fold
-from lastlayer.training.search import Problem, lengths
+from lastlayer.training.search import Problem, Try, lengths, race
 
 OPTIONS: dict[str, Any] = {
     "epochs": 8,
@@ -231,19 +232,64 @@ def test_it_goes_on_as_long_as_that_helps_and_no_longer() -> None:
     longer = {(1.0, 4): -1.0, (1.0, 8): -2.0}
     assert search(flat | longer) == [(1.0, 2), (1.0, 4), (1.0, 8), (9.0, 8)]
     one = flat | {(1.0, 4): -1.0}
-    begin = [(1.0, 2), (1.0, 4), (1.0, 8), (9.0, 4)]
-    assert search(one, (5.0,)) == [*begin, (1.0, 4)]  # worse
-    assert search(one, (-5.0,)) == [*begin, (1.0, 4), (1.0, 8)]  # better: would longer be, too?
-    assert search(one, (-5.0, -9.0)) == [*begin, *[(1.0, 4), (1.0, 8)] * 2]
+    # two race with two epochs; the better one with four and eight, and with the other decay
+    begin = [(1.0, 2), (1.0, 2), (1.0, 4), (1.0, 8), (9.0, 4)]
+    assert search(one, (5.0,)) == begin
+    assert search(one, (-5.0,)) == begin
+    # of four, two are left, and then one
+    begin = [*[(1.0, 2)] * 4, *[(1.0, 4)] * 2, (1.0, 8), (9.0, 4)]
+    assert search(one, (-5.0, -9.0, 5.0)) == begin
+    assert search(flat, (5.0,)) == [(1.0, 2), (1.0, 2), (1.0, 4), (9.0, 2)]
+
+
+def test_a_race_without_longer_training_is_won_by_the_best_and_decays_are_tried_with_it() -> None:
+    problem = Problem([lambda train: nn.Identity()] * 3, line(0), 0, [], race((1.0, 9.0), [4], 3))
+    tried = []
+    for nll in (0.3, 0.1, 0.2, 0.4):
+        tried.append(problem.settings[problem.wants or 0])
+        problem.tries.append(Try(tried[-1], nll, [], None))
+        problem.wants = problem._next(problem.wants or 0)
+    assert tried == [(1.0, 4, 0), (1.0, 4, 1), (1.0, 4, 2), (9.0, 4, 1)]
+    assert problem.wants is None
+    assert problem.falling() == 0.0
+
+
+def test_it_says_whether_longer_training_could_have_helped() -> None:
+    problem = Problem([lambda train: nn.Identity()], line(0), 0, [], race((1.0,), [2, 4, 8], 1))
+    for setting, nll in zip(problem.settings, (0.5, 0.25, 0.125), strict=True):
+        problem.tries.append(Try(setting, nll, [], None))
+    assert problem.falling() == 0.125
+    problem.tries[-1] = problem.tries[-1]._replace(nll=0.3)
+    assert problem.falling() == 0.0
+
+
+def test_the_best_so_far_is_returned_when_time_is_over() -> None:
+    options = OPTIONS | {"epochs": 10**6, "shortest": 10**6}
+    found = ll.crossfit(network, line(0), time_limit=0.5, **options)
+    assert found.out_of_time
+    assert len(found.tried) == 1
+    assert found.model is found.folds[0][0]  # there was no time to train on all the data
+    assert math.isfinite(found.tried[0]["nll"])
+    unlimited = ll.crossfit(network, line(0), **OPTIONS)
+    found = ll.crossfit(network, line(0), time_limit=1e6, **OPTIONS)
+    assert found.tried == unlimited.tried
+    assert not found.out_of_time
 
 
 def test_progress_says_how_far_the_search_is(capsys: pytest.CaptureFixture[str]) -> None:
     found = ll.crossfit(network, line(0), **OPTIONS | {"shortest": 4, "progress": True})
-    shown = capsys.readouterr().err
-    best = f"(held-out NLL so far {found.tried[0]['nll']:.4g})"
-    for part in ("try 1, epoch 1/4", f"try 2 {best}, epoch 1/8", "training on all data, epoch 1/"):
-        assert part in shown
-    assert "loss" not in shown
+    assert not capsys.readouterr().err  # soon done
+    best = f"try 2 (held-out NLL so far {found.tried[0]['nll']:.4g})"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(bar, "SECONDS_PER_LINE", 0.0)
+        ll.crossfit(network, line(0), **OPTIONS | {"shortest": 4, "progress": True})
+        lines = capsys.readouterr().err
+        patch.setattr("sys.stderr.isatty", lambda: True)
+        ll.crossfit(network, line(0), **OPTIONS | {"shortest": 4, "progress": True})
+    for shown in (lines, capsys.readouterr().err):
+        for part in ("try 1", best, "training on all data"):
+            assert part in shown
+        assert "loss" not in shown
 
 
 def test_fewer_turns_hold_out_less() -> None:
@@ -361,6 +407,8 @@ def test_an_interrupted_search_goes_on(tmp_path: Path) -> None:
         ({"weight_decays": ()}, r"at least zero, got \(\); pass \(0.0,\) for none"),
         ({"weight_decays": (1.0, -1.0)}, "at least zero, got"),
         ({"epochs": 0}, "epochs must be an integer"),
+        ({"growth": 1}, "growth must be an integer of at least 2"),
+        ({"time_limit": 0}, "time_limit must be a positive number of seconds"),
     ],
 )
 def test_bad_arguments_say_what_is_wrong(change: dict[str, Any], message: str) -> None:

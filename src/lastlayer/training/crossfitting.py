@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 import warnings
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from .._checks import check_count
+from .bar import SearchBar
+from .budget import Budget
 from .folds import CrossFit, Fold, Tensors, calibrated, held_out_predictions
 from .options import Options
 from .run import run
 from .schedules import Schedule
-from .search import Problem, Setting, alike, lengths
+from .search import Problem, Setting, alike, lengths, race
 from .soap import SOAP
 
 __all__ = ["CrossFit", "Fold", "calibrated", "crossfit", "crossfit_many", "held_out_predictions"]
@@ -38,6 +42,8 @@ def crossfit(  # noqa: D417 (the options are those of fit)
     turns: int | None = None,
     epochs: int = 2048,
     shortest: int = 16,
+    growth: int = 2,
+    time_limit: float | None = None,
     weight_decays: Sequence[float] = (30.0, 300.0),
     scaling: Callable[[], nn.Module] | None = None,
     batch_size: int = 32,
@@ -57,15 +63,16 @@ def crossfit(  # noqa: D417 (the options are those of fit)
 
     For each fold a model is trained on the rest of the data. The number of epochs doubles as long
     as the out-of-fold predictions, calibrated on themselves, become better; then another weight
-    decay is tried. A model is trained with the best setting on all the data, and the calibration
+    decay is tried. Where there are several models to choose from, the better half of them goes on
+    each time. A model is trained with the best setting on all the data, and the calibration
     goes with it. Validation data of their own would be fewer, and lost for training.
 
     Args:
         make: from training data to a new model for them. Models may differ in the values of their
             parameters and buffers, and in nothing else.
         data: (inputs, target) or (inputs, target, weight), tensors.
-        alternatives: functions that make other models, of any kind. Each is tried with the best
-            setting so far, and with more epochs if it is better; the best of all is trained.
+        alternatives: functions that make other models, of any kind. All are tried with the fewest
+            epochs, the better half of them with more, and so on; the best of all is trained.
         example_groups: a number for each example, (T,), where some belong together (of a patient, a
             day, a film) and the model is to predict those of others: a group is held out together.
         seed: of all random numbers.
@@ -73,6 +80,9 @@ def crossfit(  # noqa: D417 (the options are those of fit)
         turns: number of folds that are used; all of them if None.
         epochs: maximum number of epochs.
         shortest: minimum number of epochs to try.
+        growth: factor between numbers of epochs.
+        time_limit: seconds after which to end, with the best so far. It is looked at between
+            epochs; `out_of_time` of the result says whether it ended the search.
         weight_decays: of the backbone, times the number of examples, as the strength of a prior
             is. Each is tried with the best number of epochs so far, and with more if it is better.
         scaling: makes a calibration of `lastlayer.calibration`, such as `VarianceScaling`. If None
@@ -109,6 +119,8 @@ def crossfit_many(  # noqa: D417 (the options are those of crossfit)
     turns: int | None = None,
     epochs: int = 2048,
     shortest: int = 16,
+    growth: int = 2,
+    time_limit: float | None = None,
     weight_decays: Sequence[float] = (30.0, 300.0),
     scaling: Callable[[], nn.Module] | None = None,
     batch_size: int = 32,
@@ -160,12 +172,8 @@ def crossfit_many(  # noqa: D417 (the options are those of crossfit)
             f"all {len(data)} problems must have as many alternatives, got "
             f"{[len(functions) for functions in others]}"
         )
-    settings = [
-        Setting(decay, length, alternative)
-        for alternative in range(1 + len(others[0]))
-        for decay in weight_decays
-        for length in lengths(shortest, epochs)
-    ]
+    num_models = 1 + len(others[0])
+    settings = race(weight_decays, lengths(shortest, epochs, growth), num_models)
     groups = [None] * len(data) if example_groups is None else example_groups
     problems = [
         Problem(
@@ -179,32 +187,82 @@ def crossfit_many(  # noqa: D417 (the options are those of crossfit)
             makes, others, data, seeds, groups, strict=True
         )
     ]
+    budget = Budget(time_limit)
+    shown = SearchBar(options.progress, _most_examples(problems, num_models))
     traces = defaultdict[int, dict[Any, Any]](dict)  # of steps, alike in tries of an alternative
-    while going := alike([problem for problem in problems if problem.wants is not None]):
-        jobs = [(problem, fold.train) for problem in going for fold in problem.folds]
-        label, setting = _label(problems), settings[going[0].wants or 0]
-        try:
-            with warnings.catch_warnings():
-                if setting.alternative:  # one that diverges is not chosen: nothing to warn of
-                    warnings.filterwarnings("ignore", ".*the loss became", UserWarning)
-                trained = _train("try", jobs, setting, options, label, traces[setting.alternative])
-        except FloatingPointError:  # of a single model
-            trained = []
-        for problem in going:
-            folds, trained = trained[:turns], trained[turns:]
-            failed = any(failed for _, failed in folds)
-            problem.judge([] if failed else [model for model, _ in folds], scaling)
-    for problem in problems:
-        problem.check()
-    traces.clear()
-    for setting in settings:
-        if chosen := [problem for problem in problems if problem.best.setting == setting]:
-            jobs = [(problem, problem.data) for problem in chosen]
-            label = "training on all data"
-            trained = _train("whole", jobs, setting, options, label, traces[setting.alternative])
-            for problem, (model, _) in zip(chosen, trained, strict=True):
-                problem.model = model
-    return [problem.result() for problem in problems]
+    with closing(shown) as bar:
+        while going := alike([problem for problem in problems if problem.wants is not None]):
+            if not all(map(budget.allows, going)):
+                break
+            started, setting = time.monotonic(), settings[going[0].wants or 0]
+            _try(going, setting, options, scaling, bar, budget, traces[setting.alternative])
+            budget.took(setting, time.monotonic() - started)
+            bar.say(_label(problems))
+        for problem in problems:
+            problem.check()
+        for setting in settings:
+            if chosen := [problem for problem in problems if problem.best.setting == setting]:
+                _finish(chosen, setting, options, bar, budget, traces[setting.alternative])
+    found = [problem.result() for problem in problems]
+    return [dataclasses.replace(result, out_of_time=budget.exhausted) for result in found]
+
+
+def _try(
+    going: list[Problem],
+    setting: Setting,
+    options: Options,
+    scaling: Callable[[], nn.Module] | None,
+    bar: SearchBar,
+    budget: Budget,
+    traces: dict[Any, Any],
+) -> None:
+    """Train the models of all folds with a setting, and judge them."""
+    jobs = [(problem, fold.train) for problem in going for fold in problem.folds]
+    until = budget.deadline(going[0].tries)
+    try:
+        with warnings.catch_warnings():
+            if setting.alternative:  # one that diverges is not chosen: nothing to warn of
+                warnings.filterwarnings("ignore", ".*the loss became", UserWarning)
+            trained = _train("try", jobs, setting, options, bar, traces, until)
+    except FloatingPointError:  # of a single model
+        trained = []
+    budget.exhausted |= any(one.cut for one in trained)
+    for problem in going:
+        turns = len(problem.folds)
+        folds, trained = trained[:turns], trained[turns:]
+        failed = any(one.failed for one in folds)
+        problem.judge([] if failed else [one.model for one in folds], scaling)
+
+
+def _finish(
+    chosen: list[Problem],
+    setting: Setting,
+    options: Options,
+    bar: SearchBar,
+    budget: Budget,
+    traces: dict[Any, Any],
+) -> None:
+    """Train the models of all the data; without time for it, those of the first folds stay."""
+    for problem in chosen:
+        problem.model = problem.best.models[0]
+    if not all(map(budget.leaves_all_data, chosen)):
+        return
+    bar.say("training on all data")
+    jobs = [(problem, problem.data) for problem in chosen]
+    trained = _train("whole", jobs, setting, options, bar, traces, budget.end)
+    for problem, one in zip(chosen, trained, strict=True):
+        if one.cut:
+            budget.exhausted = True
+        else:
+            problem.model = one.model
+
+
+class Trained(NamedTuple):
+    """A model after training, and whether that failed, or was cut short."""
+
+    model: nn.Module
+    failed: bool
+    cut: bool
 
 
 def _train(
@@ -212,10 +270,11 @@ def _train(
     jobs: list[Job],
     setting: Setting,
     options: Options,
-    label: str,
+    bar: SearchBar,
     traces: dict[Any, Any],
-) -> list[tuple[nn.Module, bool]]:
-    """New models, trained, and whether that failed."""
+    deadline: float,
+) -> list[Trained]:
+    """New models, trained."""
     models = [problem.new(tensors, setting.alternative) for problem, tensors in jobs]
     folder = f"{name}-{setting.weight_decay:g}-{setting.epochs}"
     folder += f"-{setting.alternative}" if setting.alternative else ""
@@ -231,14 +290,33 @@ def _train(
         [None for _ in jobs],
         changed,
         [problem.seed for problem, _ in jobs],
-        label=label,
+        bar=bar,
         traces=traces,
+        deadline=deadline,
     )
-    return [(model.eval(), h.failed) for model, h in zip(models, histories, strict=True)]
+    return [
+        Trained(model.eval(), h.failed, not h.failed and len(h) < setting.epochs)
+        for model, h in zip(models, histories, strict=True)
+    ]
 
 
 def _label(problems: Sequence[Problem]) -> str:
     """What a progress bar says: how far the search is, and how good the best setting so far."""
     tries = max(len(problem.tries) for problem in problems)
-    best = sum(problem.best.nll for problem in problems if problem.tries) / len(problems)
-    return f"try {tries + 1}" + (f" (held-out NLL so far {best:.4g})" if tries else "")
+    best = sum(problem.best.nll for problem in problems) / len(problems)
+    return f"try {tries + 1} (held-out NLL so far {best:.4g})"
+
+
+def _most_examples(problems: Sequence[Problem], num_models: int) -> int:
+    """How many examples the longest possible search shows to its models."""
+    settings = problems[0].settings
+    epochs = sorted({setting.epochs for setting in settings})
+    decays = len({setting.weight_decay for setting in settings})
+    total = sum(epochs) * (decays - 1)
+    for length in epochs:
+        total, num_models = total + length * num_models, (num_models + 1) // 2
+    return sum(
+        total * sum(len(fold.train[0]) for fold in problem.folds)
+        + epochs[-1] * len(problem.data[0])
+        for problem in problems
+    )

@@ -70,6 +70,10 @@ class CrossFit:
             calibrated out-of-fold predictions.
         folds: for each fold the model trained on it with the best setting, and the fold.
         alternative: 0 if `make` made the model, n if the n-th of `alternatives` did.
+        falling: by how much the last lengthening of the training lowered the NLL, if the search
+            ended there, at its maximum of epochs or of time; 0 if longer training was no better.
+        out_of_time: whether `time_limit` ended the search; if not even the training on all the data
+            was possible, the model is that of the first fold.
     """
 
     model: nn.Module
@@ -79,6 +83,8 @@ class CrossFit:
     tried: list[dict[str, float]]
     folds: list[tuple[nn.Module, Fold]] = field(repr=False)
     alternative: int = 0
+    falling: float = 0.0
+    out_of_time: bool = False
 
     def held_out(self, models: Sequence[nn.Module] | None = None) -> tuple[Any, Tensors]:
         """Out-of-fold predictions, and the data they are of.

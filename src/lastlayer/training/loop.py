@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -104,7 +105,8 @@ class Loop:
         options: of `fit`.
         has_validation: whether there are validation data.
         processes: that train together, of which the first shows progress and writes checkpoints.
-        label: what the progress bar shows instead of losses.
+        bar: shows progress in the place of a bar of this training.
+        deadline: when to stop, after the epoch of that time, in the seconds of `time.monotonic`.
     """
 
     def __init__(
@@ -114,10 +116,11 @@ class Loop:
         options: Options,
         has_validation: bool,
         processes: Processes,
-        label: str = "",
+        bar: Any = None,
+        deadline: float = math.inf,
     ) -> None:
         self.make_engine, self.options, self.processes = make_engine, options, processes
-        self.has_validation, self.label = has_validation, label
+        self.has_validation, self.bar, self.deadline = has_validation, bar, deadline
         self.initial = initial
         self.trainees = [Trainee(options.epochs) for _ in initial]
         self.checkpoint = None if options.checkpoint is None else Checkpoint(options.checkpoint)
@@ -165,13 +168,8 @@ class Loop:
     def _train(self, engine: Engine, phase: int) -> None:
         validated = self.has_validation and phase == 0
         engine.release([at for at in engine.active if self.trainees[at].history.failed])
-        shown = Bar(
-            self._running(engine),
-            engine.examples_per_epoch,
-            phase,
-            hidden=self._hidden(),
-            label=self.label,
-        )
+        running, hidden = self._running(engine), self._hidden()
+        shown = self.bar or Bar(running, engine.examples_per_epoch, phase, hidden=hidden)
         good = self._snapshot(engine)
         with shown as bar:
             while engine.active:
@@ -188,7 +186,8 @@ class Loop:
                     self._record(engine, at, number, _joined(row, more), nll, good)
                 bar.epoch(self._running(engine), list(numbers[0]))
                 patience = self.options.patience if validated else None
-                done = [at for at in engine.active if self.trainees[at].done(patience)]
+                late = time.monotonic() > self.deadline
+                done = [at for at in engine.active if late or self.trainees[at].done(patience)]
                 for at in done:
                     trainee = self.trainees[at]
                     if trainee.state is None and not trainee.history.failed:

@@ -173,11 +173,17 @@ class ManyModels:
         known = self.traced.get(key, 0)
         if callable(known):
             return known(*arguments)
-        if known < UNTRACED:
+        if known < UNTRACED and not self._many_calls(batch):
             self.traced[key] = known + 1
             return function(*arguments)
         self.traced[key] = trace(function, arguments)
         return self.traced[key](*arguments)
+
+    def _many_calls(self, batch: Batch) -> bool:
+        """Whether there will be so many batches of this size that tracing pays from the first."""
+        size = self.options.batch_size
+        calls = self.options.epochs * (length(self.train) // size)
+        return length(batch) == size and calls > 2 * UNTRACED
 
     # --------------------------------------------------------------------- what a loop needs
 

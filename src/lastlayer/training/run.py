@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -36,7 +37,8 @@ def run(
     seeds: Sequence[int],
     *,
     together: bool = True,
-    label: str = "",
+    bar: Any = None,
+    deadline: float = math.inf,
     traces: dict[Any, Any] | None = None,
 ) -> list[History]:
     """Train models, each on its own data.
@@ -48,7 +50,8 @@ def run(
         options: of `fit`.
         seeds: for each model.
         together: whether as one batched model; otherwise there is one.
-        label: what the progress bar shows instead of losses; it then vanishes at the end.
+        bar: shows progress in the place of a bar of this training.
+        deadline: when to stop, in the seconds of `time.monotonic`.
         traces: see `ManyModels`.
 
     Returns:
@@ -86,7 +89,7 @@ def run(
         return ManyModels(models, data, held_out, options, seeds, phase, traces)
 
     initial = [initial_state(model, processes) for model in models]
-    loop = Loop(make_engine, initial, options, validated, processes, label)
+    loop = Loop(make_engine, initial, options, validated, processes, bar, deadline)
     try:
         with own_random_numbers():
             saved = options.checkpoint is not None

@@ -26,14 +26,27 @@ class Setting(NamedTuple):
     alternative: int = 0  # which of the functions that make models
 
 
-def lengths(shortest: int, longest: int) -> list[int]:
-    """Numbers of epochs, each twice the one before, up to the longest."""
+def lengths(shortest: int, longest: int, growth: int = 2) -> list[int]:
+    """Numbers of epochs, each `growth` times the one before, up to the longest."""
     check_count("shortest", shortest)
     check_count("epochs", longest)
+    check_count("growth", growth, 2)
     found = [longest]
-    while found[0] // 2 >= shortest:
-        found.insert(0, found[0] // 2)
+    while found[0] // growth >= shortest:
+        found.insert(0, found[0] // growth)
     return found
+
+
+def race(
+    weight_decays: Sequence[float], num_epochs: Sequence[int], num_models: int
+) -> list[Setting]:
+    """All settings, in the order in which they may be tried: the models race with one decay."""
+    return [
+        Setting(decay, epochs, alternative)
+        for decay in weight_decays
+        for epochs in num_epochs
+        for alternative in range(num_models)
+    ]
 
 
 class Try(NamedTuple):
@@ -47,7 +60,11 @@ class Try(NamedTuple):
 
 @dataclass
 class Problem:
-    """Data to fit a model to, what was tried, and which of the settings to try next."""
+    """Data to fit a model to, what was tried, and which of the settings to try next.
+
+    With the first weight decay all alternatives race: of those that are left, the better half goes
+    on with twice as many epochs, as long as the best of them is better than all before.
+    """
 
     makes: Sequence[Callable[[Tensors], nn.Module]]  # by alternative
     data: Tensors
@@ -55,6 +72,7 @@ class Problem:
     folds: list[Fold]
     settings: list[Setting]
     wants: int | None = 0
+    racing: list[int] = field(default_factory=list)  # alternatives of the present length
     tries: list[Try] = field(default_factory=list)
     model: nn.Module | None = None
 
@@ -111,23 +129,41 @@ class Problem:
             )
 
     def _next(self, last: int) -> int | None:
-        """Longer training if the last was the best so far, else another decay or alternative.
+        """The next of a race, else longer training of the best, else another weight decay."""
+        before, best = self.settings[last], self.best.setting
+        racing = self.racing or list(range(len(self.makes)))
+        if waiting := [at for at in racing if at > before.alternative]:
+            return self._index(before._replace(alternative=waiting[0]))
+        longer = [each.epochs for each in self.settings if each.epochs > before.epochs]
+        if longer and best[:2] == before[:2]:  # the best so far is of the length that was tried
+            self.racing = self._better_part(before, longer[0] // before.epochs)
+            following = before._replace(epochs=longer[0], alternative=self.racing[0])
+            return self._index(following)
+        tried = {one.setting.weight_decay for one in self.tries}
+        others = [one.weight_decay for one in self.settings if one.weight_decay not in tried]
+        self.racing = [best.alternative]
+        return self._index(best._replace(weight_decay=others[0])) if others else None
 
-        The first alternative is tried with every decay; others with the best setting so far.
+    def _index(self, setting: Setting) -> int:
+        return self.settings.index(setting)
+
+    def _better_part(self, length: Setting, parts: int) -> list[int]:
+        """The best of the alternatives that were tried with a length, in their order.
+
+        With n times as many epochs an n-th of them goes on, which takes as long.
         """
-        best, improved = self.best.setting, self.tries[-1] is self.best
-        before = self.settings[last]
-        for at in range(last + 1, len(self.settings)):
-            decay, epochs, alternative = self.settings[at]
-            if (decay, alternative) == (before.weight_decay, before.alternative):
-                if improved:
-                    return at
-            elif epochs == best.epochs and (
-                alternative == before.alternative == 0
-                or (alternative > before.alternative and decay == best.weight_decay)
-            ):
-                return at
-        return None
+        tried = [one for one in self.tries if one.setting[:2] == length[:2]]
+        tried.sort(key=lambda one: one.nll)
+        return sorted(one.setting.alternative for one in tried[: -(-len(tried) // parts)])
+
+    def falling(self) -> float:
+        """By how much the last lengthening lowered the NLL, if no longer one was tried; else 0."""
+        best = self.best
+        chain = [one for one in self.tries if one.setting[::2] == best.setting[::2]]
+        shorter = [one for one in chain if one.setting.epochs < best.setting.epochs]
+        if not shorter or any(one.setting.epochs > best.setting.epochs for one in chain):
+            return 0.0
+        return shorter[-1].nll - best.nll
 
     def result(self) -> CrossFit:
         """The model of all the data, its calibration, and what was tried."""
@@ -141,6 +177,7 @@ class Problem:
             [{**one.setting._asdict(), "nll": one.nll} for one in self.tries],
             list(zip(best.models, self.folds, strict=True)),
             best.setting.alternative,
+            self.falling(),
         )
 
 

@@ -26,6 +26,7 @@ from ...heads import Head
 from ...network import Network
 from ...ood import threshold
 from ...training.crossfitting import CrossFit, crossfit
+from ..bins import MAX_BINS, Bins
 from ..columns import Columns
 from ..encoding import Encoding
 from ..model import RowDensity, TableModel, Units, describe
@@ -33,7 +34,7 @@ from ..predictions import Predictions
 from ..rows import Rows
 from ..screening import Screen
 from ._conformal import INTERVALS, hold_out, repeated
-from ._settings import Plan, check_decays, check_widths
+from ._settings import FEW_ROWS, PRESETS, Candidate, Plan, check_settings, has_many_rows, layouts
 
 Array = NDArray[Any]
 MakeHead = Callable[[int, float], Head]  # of the number of features and of examples
@@ -48,6 +49,8 @@ class LastLayerEstimator(BaseEstimator, ABC):  # type: ignore[misc]
     # set by fit
     columns_: Columns
     head_: str
+    hidden_layers_: tuple[int, ...]
+    num_bins_: int
     screened_: bool
     model_: TableModel
 
@@ -55,12 +58,14 @@ class LastLayerEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         self,
         hidden_layers: tuple[int, ...] = (50, 50),
         *,
+        preset: str = "default",
+        time_limit: float | None = None,
         max_epochs: int | str = "auto",
         early_stopping: bool = True,
         num_folds: int = 5,
         batch_size: int | str = "auto",
         learning_rate: float = 1e-2,
-        weight_decays: tuple[float, ...] = (30.0, 300.0),
+        weight_decays: tuple[float, ...] | str = "auto",
         false_alarm_rate: float = 0.01,
         interval: str = "predictive",
         random_state: Any = None,
@@ -68,6 +73,8 @@ class LastLayerEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         verbose: bool = False,
     ) -> None:
         self.hidden_layers = hidden_layers
+        self.preset = preset
+        self.time_limit = time_limit
         self.max_epochs = max_epochs
         self.early_stopping = early_stopping
         self.num_folds = num_folds
@@ -143,8 +150,7 @@ class LastLayerEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         """Infer columns from a table and read its rows: the first half of `fit`."""
         for name in ("model_", "conformal_scores_"):  # of an earlier fit, which had other columns
             self.__dict__.pop(name, None)
-        check_widths(self.hidden_layers)
-        check_decays(self.weight_decays)
+        check_settings(self.preset, self.hidden_layers, self.weight_decays, self.time_limit)
         check_choice("interval", self.interval, INTERVALS)
         codes, target, weight = self._read(X, y, sample_weight, reset=True)
         rows = Rows.of(codes, target, weight)
@@ -229,8 +235,7 @@ class LastLayerEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         network: Any = result.model
         absence = self._absence(result, encoding)
         model = TableModel(encoding, network, result.scaling, units, density, absence)
-        self.tried_, self.num_epochs_ = result.tried, result.epochs
-        self.weight_decay_, self.head_ = result.weight_decay, [*self._heads()][result.alternative]
+        self._note(result)
         predictive, (_, known, share) = result.held_out()
         predictive = units(result.scaling(predictive.to(torch.float64)))
         self.held_out_scores_ = self._scores(predictive, units, known, share.double())
@@ -248,20 +253,26 @@ class LastLayerEstimator(BaseEstimator, ABC):  # type: ignore[misc]
     def _crossfit(self, data: tuple[Tensor, ...], seed: int) -> CrossFit:
         """The network, its calibration and the settings that were tried, by cross-validation."""
         count, width = data[0].shape
-        plan = Plan.of(count, self.num_folds, self.batch_size, self.max_epochs)
+        settings = (self.preset, self.num_folds, self.batch_size, self.max_epochs)
+        plan = Plan.of(count, *settings, self.weight_decays)
+        self._bins = Bins.fit(data[0])
+        self._candidates = self._to_try(count)
 
-        def maker(head: MakeHead) -> Callable[[tuple[Tensor, ...]], nn.Module]:
+        def maker(candidate: Candidate) -> Callable[[tuple[Tensor, ...]], nn.Module]:
             def make(train: tuple[Tensor, ...]) -> nn.Module:
                 share = len(train[0]) / count
-                network = self._network(width, share * self.num_data_, head).to(train[0])
+                network = self._network(width, share * self.num_data_, candidate, self._bins)
+                network.to(train[0])
                 for screen in network.modules():
                     if isinstance(screen, Screen):
                         screen.fit(*train)
+                if not candidate.widths:
+                    self._begin_linear(network, train)
                 return network
 
             return make
 
-        first, *others = map(maker, self._heads().values())
+        first, *others = map(maker, self._candidates)
         return crossfit(
             first,
             data,
@@ -271,28 +282,67 @@ class LastLayerEstimator(BaseEstimator, ABC):  # type: ignore[misc]
             turns=plan.num_held_out,
             epochs=plan.max_epochs,
             shortest=plan.min_epochs if self.early_stopping else plan.max_epochs,
+            growth=plan.growth,
+            time_limit=self.time_limit,
             scaling=self._scaling,
-            weight_decays=self.weight_decays,
+            weight_decays=plan.weight_decays,
             batch_size=plan.batch_size,
             learning_rate=self.learning_rate,
             progress=bool(self.verbose),
         )
 
+    def _begin_linear(self, network: Network, train: tuple[Tensor, ...]) -> None:
+        """Let the training of a network without hidden layers begin where it should end."""
+
+    def _to_try(self, count: int) -> list[Candidate]:
+        """The networks of which cross-validation chooses one."""
+        binned = PRESETS[self.preset].binned and 0 < len(self._bins.source) <= min(MAX_BINS, count)
+        # a network with bins can do what one without can, and many rows teach it to
+        kinds = [True] if has_many_rows(self.preset, count) else [False, True]
+        found = [
+            Candidate(head, widths, with_bins)
+            for widths in layouts(self.preset, self.hidden_layers)
+            for with_bins in (kinds if binned and widths else [False])
+            for head in self._heads()
+        ]
+        if self.hidden_layers and binned and count <= FEW_ROWS:
+            found.append(Candidate(next(iter(self._heads())), (), False))
+        return found
+
+    def _note(self, result: CrossFit) -> None:
+        """Keep what was chosen, and warn if the search ended too soon."""
+        self.tried_, self.num_epochs_ = result.tried, result.epochs
+        self.weight_decay_ = result.weight_decay
+        chosen = self._candidates[result.alternative]
+        self.head_, self.hidden_layers_ = chosen.head, chosen.widths
+        self.num_bins_ = len(self._bins.source) if chosen.binned else 0
+        del self._bins, self._candidates
+        ends = {True: "time_limit", False: "max_epochs" if result.falling > 0 else "converged"}
+        self.search_ended_ = ends[result.out_of_time]
+        self.still_falling_ = result.falling
+
     def _seed(self) -> int:
         """A seed from the random state."""
         return int(check_random_state(self.random_state).randint(2**31 - 1))
 
-    def _network(self, width: int, num_data: float, head: MakeHead) -> Network:
+    def _network(
+        self, width: int, num_data: float, candidate: Candidate, bins: Bins | None
+    ) -> Network:
         """A new network for encoded rows."""
-        sizes = [width, *self.hidden_layers]
         layers: list[nn.Module] = [Screen(width)] if self.screened_ else []
+        if candidate.binned and bins is not None:
+            layers.append(bins)
+            width = bins.num_outputs
+        sizes = [width, *candidate.widths]
         for fan_in, fan_out in itertools.pairwise(sizes):
             layers += [nn.Linear(fan_in, fan_out, dtype=torch.float32), nn.ELU()]
+        head = self._heads()[candidate.head]
         return Network(nn.Sequential(*layers), head(sizes[-1], num_data))
 
     def blank_model(self, width: int) -> TableModel:
         """An untrained model for encoded rows, to load a saved one into."""
-        network = self._network(width, self.num_data_, self._heads()[self.head_])
+        chosen = Candidate(self.head_, tuple(self.hidden_layers_), self.num_bins_ > 0)
+        network = self._network(width, self.num_data_, chosen, Bins(width, self.num_bins_))
         scaling = self._scaling()
         size = width + network.head.num_features
         units, density = Units(self._num_targets), RowDensity(size)

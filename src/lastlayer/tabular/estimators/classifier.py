@@ -62,15 +62,17 @@ class LastLayerClassifier(ClassifierMixin, LastLayerEstimator):  # type: ignore[
         head: "discriminative", a Bayesian softmax, or "generative", a Gaussian density for each
             class, which learns from more rows by `partial_fit`.
         hidden_layers: widths of the hidden layers; () is Bayesian logistic regression.
-        max_epochs: maximum number of epochs; "auto" is 1024, or proportionally fewer if there are
-            more than 8192 rows.
+        preset: "fast", "default" or "best": how long to train, on how many held-out rows to choose,
+            and what to choose from (docs/tables.md).
+        time_limit: seconds of training, after which the best so far is kept.
+        max_epochs: maximum number of epochs; "auto" depends on the preset and the number of rows.
         early_stopping: whether to try few epochs first, and twice as many while that helps.
         num_folds: folds of the cross-validation, of which as many are held out as it takes to have
-            2000 held-out rows.
-        batch_size: rows per step; "auto" is all of them, or equal batches of at most 1024.
+            1000 held-out rows, or 500 or 5000 by the preset.
+        batch_size: rows per step; "auto" is 128, and up to 512 with many rows.
         learning_rate: initial learning rate of SOAP, with a cosine schedule.
         weight_decays: candidates for the weight decay of the hidden layers, divided by the number
-            of rows; cross-validation chooses.
+            of rows; cross-validation chooses. "auto" depends on the preset.
         class_weight: "balanced", for weights inverse to how frequent a class is, or a dict of
             weights by label; probabilities are then those of a table with classes so weighted.
         threshold: of two classes, the probability from which on the second of `classes_` is
@@ -92,6 +94,13 @@ class LastLayerClassifier(ClassifierMixin, LastLayerEstimator):  # type: ignore[
         model_: the trained `TableModel`, a torch module of codes.
         num_epochs_: chosen number of epochs.
         weight_decay_: chosen weight decay.
+        hidden_layers_: chosen widths of the hidden layers.
+        num_bins_: number of bins of numbers that the network is given besides the numbers, if
+            these were better on held-out rows; else 0.
+        search_ended_: why the search ended: "converged" if longer training was no better, or
+            "max_epochs" or "time_limit" if it might have been.
+        still_falling_: by how much the last lengthening of the training lowered the held-out NLL,
+            if the search ended there; else 0.
         tried_: all settings tried, with the NLL of held-out data.
         held_out_scores_: `nll` and `accuracy` of out-of-fold predictions; slightly optimistic,
             because epochs and calibration are chosen on the same data.
@@ -108,12 +117,14 @@ class LastLayerClassifier(ClassifierMixin, LastLayerEstimator):  # type: ignore[
         head: str = "discriminative",
         hidden_layers: tuple[int, ...] = (50, 50),
         *,
+        preset: str = "default",
+        time_limit: float | None = None,
         max_epochs: int | str = "auto",
         early_stopping: bool = True,
         num_folds: int = 5,
         batch_size: int | str = "auto",
         learning_rate: float = 1e-2,
-        weight_decays: tuple[float, ...] = (30.0, 300.0),
+        weight_decays: tuple[float, ...] | str = "auto",
         class_weight: Any = None,
         threshold: float | str | None = None,
         false_alarm_rate: float = 0.01,
@@ -127,6 +138,8 @@ class LastLayerClassifier(ClassifierMixin, LastLayerEstimator):  # type: ignore[
         self.threshold = threshold
         super().__init__(
             hidden_layers,
+            preset=preset,
+            time_limit=time_limit,
             max_epochs=max_epochs,
             early_stopping=early_stopping,
             num_folds=num_folds,

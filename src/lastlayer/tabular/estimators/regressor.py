@@ -15,6 +15,7 @@ from torch.utils import _pytree as pytree
 from ..._checks import check_choice, check_count
 from ...calibration import TailScaling
 from ...heads import Head, HeteroscedasticRegression, Regression
+from ...network import Network
 from ...predictive import RegressionPredictive
 from ...priors import Prior
 from ...training.crossfitting import CrossFit
@@ -25,8 +26,8 @@ from ..scores import explained_variance
 from ..screening import screening_helps
 from ._base import Array, LastLayerEstimator, MakeHead, generator
 from ._conformal import intervals
-from ._settings import ENOUGH_HELD_OUT
 
+ENOUGH_ROWS = 2000  # to tell what an absent value costs
 MIN_SCALE, MAX_SCALE = 1e-150, 1e150  # of targets, whose variance must not underflow or overflow
 
 
@@ -40,15 +41,17 @@ class LastLayerRegressor(RegressorMixin, LastLayerEstimator):  # type: ignore[mi
     Args:
         hidden_layers: widths of the hidden layers; () is Bayesian linear regression.
         noise: "constant" for all rows, "varying" with the row, or "auto": cross-validation chooses.
-        max_epochs: maximum number of epochs; "auto" is 1024, or proportionally fewer if there are
-            more than 8192 rows.
+        preset: "fast", "default" or "best": how long to train, on how many held-out rows to choose,
+            and what to choose from (docs/tables.md).
+        time_limit: seconds of training, after which the best so far is kept.
+        max_epochs: maximum number of epochs; "auto" depends on the preset and the number of rows.
         early_stopping: whether to try few epochs first, and twice as many while that helps.
         num_folds: folds of the cross-validation, of which as many are held out as it takes to have
-            2000 held-out rows.
-        batch_size: rows per step; "auto" is all of them, or equal batches of at most 1024.
+            1000 held-out rows, or 500 or 5000 by the preset.
+        batch_size: rows per step; "auto" is 128, and up to 512 with many rows.
         learning_rate: initial learning rate of SOAP, with a cosine schedule.
         weight_decays: candidates for the weight decay of the hidden layers, divided by the number
-            of rows; cross-validation chooses.
+            of rows; cross-validation chooses. "auto" depends on the preset.
         false_alarm_rate: share of rows like those of training with an `ood_score` above
             `ood_threshold_`.
         interval: "predictive", the central interval of the predictive distribution, or "conformal",
@@ -66,6 +69,13 @@ class LastLayerRegressor(RegressorMixin, LastLayerEstimator):  # type: ignore[mi
         head_: chosen noise, "constant" or "varying".
         screened_: whether inputs that have nothing to do with the target are left out: if there are
             20 or more, and ridge regression is better without on held-out rows.
+        hidden_layers_: chosen widths of the hidden layers.
+        num_bins_: number of bins of numbers that the network is given besides the numbers, if
+            these were better on held-out rows; else 0.
+        search_ended_: why the search ended: "converged" if longer training was no better, or
+            "max_epochs" or "time_limit" if it might have been.
+        still_falling_: by how much the last lengthening of the training lowered the held-out NLL,
+            if the search ended there; else 0.
         tried_: all settings tried, with the NLL of held-out data, whose targets have unit variance.
         held_out_scores_: `nll`, `rmse`, `r2` and `coverage_0.9` of out-of-fold predictions, in the
             units of the target; slightly optimistic, because epochs and calibration are chosen on
@@ -82,12 +92,14 @@ class LastLayerRegressor(RegressorMixin, LastLayerEstimator):  # type: ignore[mi
         hidden_layers: tuple[int, ...] = (50, 50),
         *,
         noise: str = "auto",
+        preset: str = "default",
+        time_limit: float | None = None,
         max_epochs: int | str = "auto",
         early_stopping: bool = True,
         num_folds: int = 5,
         batch_size: int | str = "auto",
         learning_rate: float = 1e-2,
-        weight_decays: tuple[float, ...] = (30.0, 300.0),
+        weight_decays: tuple[float, ...] | str = "auto",
         false_alarm_rate: float = 0.01,
         interval: str = "predictive",
         random_state: Any = None,
@@ -97,6 +109,8 @@ class LastLayerRegressor(RegressorMixin, LastLayerEstimator):  # type: ignore[mi
         self.noise = noise
         super().__init__(
             hidden_layers,
+            preset=preset,
+            time_limit=time_limit,
             max_epochs=max_epochs,
             early_stopping=early_stopping,
             num_folds=num_folds,
@@ -243,6 +257,11 @@ class LastLayerRegressor(RegressorMixin, LastLayerEstimator):  # type: ignore[mi
             "dtype": torch.float32,
         }
 
+    def _begin_linear(self, network: Network, train: tuple[Tensor, ...]) -> None:
+        if isinstance(network.head, Regression):
+            inputs, target, weight = train
+            network.head.fit_exact(network.backbone(inputs), target, weight, estimate_noise=True)
+
     def _scaling(self) -> TailScaling:
         return TailScaling(self._num_targets)
 
@@ -265,7 +284,7 @@ class LastLayerRegressor(RegressorMixin, LastLayerEstimator):  # type: ignore[mi
     def _absence(self, result: CrossFit, encoding: Encoding) -> Tensor:
         """How much larger out-of-fold errors are than predicted, without each of the columns."""
         absence = torch.zeros(len(encoding.complete), self._num_targets, dtype=torch.float64)
-        share = ENOUGH_HELD_OUT // len(result.folds) + 1
+        share = ENOUGH_ROWS // len(result.folds) + 1
         folds = [
             (network, [part[:share] for part in fold.held_out]) for network, fold in result.folds
         ]
