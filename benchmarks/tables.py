@@ -49,6 +49,7 @@ TABLES: dict[str, Tables] = {
         "observed": partial(section, "observed", "observed.json"),
         "seeds": training.seeds,
         "tracing": training.tracing,
+        "allocation": training.allocation,
         "posttrain": training.passes,
         "times": training.times,
         "profile": partial(section, "profile", "profile.json"),

@@ -47,6 +47,21 @@ def tracing() -> str:
     return f"{table(names, rows)}\n\n{about} {provenance(measured)}"
 
 
+def allocation() -> str:
+    """Steps with freed memory kept, and with the C library's own settings."""
+    measured = record("allocation.json")
+    rows = [
+        [
+            *(row["step"], f"{1000 * row['usual_s']:.0f}", f"{1000 * row['kept_s']:.0f}"),
+            f"{row['gain']:.2f}×",
+        ]
+        for row in measured["sections"]["allocation"]
+    ]
+    about = "Milliseconds of processor time, medians, by `benchmarks/allocation.py`."
+    names = ["training step", "as usual", "memory kept", "faster"]
+    return f"{table(names, rows)}\n\n{about} {provenance(measured)}"
+
+
 def passes() -> str:
     """Passes of the solver of `posttrain`, and of AdamW."""
     records = [record(name) for name in ("posttrain.json", "posttrain-large.json")]

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from . import records
+from .allocation import keep_freed_memory
 from .method import Entry, Method
 from .records import Record
 from .task import Task
@@ -207,6 +208,7 @@ def run(job: Job) -> str | None:
     """Train and test all seeds of a job and write their records; an error as text, if any."""
     if job.experiment.threads is not None:
         torch.set_num_threads(job.experiment.threads)
+    keep_freed_memory()
     try:
         start, start_cpu = time.perf_counter(), time.process_time()
         method = job.method

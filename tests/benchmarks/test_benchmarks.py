@@ -11,6 +11,7 @@ import torch
 
 import lastlayer as ll
 from benchmarks import (
+    allocation,
     estimators,
     generative,
     heads,
@@ -175,6 +176,22 @@ def test_reviews_are_scored_by_every_method_on_test_reviews(
     nll = {row["method"]: row["nll"] for row in rows}
     assert {"logistic regression", "`fit`, discriminative", "`vbll`, discriminative"} < set(nll)
     assert all(value < math.log(2) for value in nll.values()), nll
+
+
+@pytest.mark.slow
+def test_allocation_benchmark_takes_a_step_on_both_sides(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = tmp_path / "allocation.json"
+    step = "generative head, B128 N640 K1000"
+    arguments = ["allocation.py", "--steps", step, "--rounds", "2", "--json", str(record)]
+    monkeypatch.setattr("sys.argv", arguments)
+    for setting in allocation.SETTINGS:
+        monkeypatch.setenv(setting, "")  # to have it restored
+    allocation.main()
+    (row,) = json.loads(record.read_text())["sections"]["allocation"]
+    assert row["step"] == step
+    assert row["usual_s"] > 0 < row["kept_s"]
 
 
 @pytest.mark.slow

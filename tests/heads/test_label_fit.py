@@ -298,3 +298,70 @@ def test_a_part_of_many_examples_chooses_almost_as_all(generator: torch.Generato
     assert_close(part.mean, whole.mean)
     assert_close(part(features).probs(), whole(features).probs(), atol=0.05, rtol=0)
     assert not torch.equal(part.noise.covariance(), whole.noise.covariance())
+
+
+# ------------------------------------------------------------------------ density of the features
+
+
+def _fitted_density(generator: torch.Generator) -> tuple[ll.GenerativeClassification, Any, Any]:
+    label = torch.arange(90) % 3
+    features = (
+        torch.randn(90, 4, generator=generator) + 2 * torch.randn(3, 4, generator=generator)[label]
+    )
+    head = ll.GenerativeClassification(4, 3, num_data=90, noise="dense")
+    head.fit_features(features, label)
+    return head, features, label
+
+
+def test_density_after_fitting_labels_is_that_of_feature_density(
+    generator: torch.Generator,
+) -> None:
+    head, features, label = _fitted_density(generator)
+    score = ll.ood.FeatureDensity(4, 3)
+    score.update(features, label)
+    points = 3 * torch.randn(2, 7, 4, generator=generator)
+    assert_close(head(points).log_density(), -score(points))
+    positive = features.abs()
+    head.fit_density(positive, label)
+    score = ll.ood.FeatureDensity(4, 3, power=0.5)
+    score.update(positive, label)
+    assert_close(head(points).log_density(), -score(points))
+
+
+def test_density_changes_no_probability_of_labels(generator: torch.Generator) -> None:
+    head, features, _ = _fitted_density(generator)
+    after = head(features)
+    head.density = None
+    before = head(features)
+    assert_close(after.probs(), before.probs())
+    assert_close(after.mutual_information(), before.mutual_information())
+    tempered = after.temper(torch.tensor(2.0))
+    assert_close(tempered.log_density(), after.log_density())
+
+
+def test_density_is_saved_moved_and_dropped(generator: torch.Generator) -> None:
+    head, features, label = _fitted_density(generator)
+    twin = ll.GenerativeClassification(4, 3, num_data=90, noise="dense")
+    twin.load_state_dict(head.state_dict())
+    assert_close(twin(features).log_density(), head(features).log_density())
+    head.double()
+    assert_close(head(features.double()).log_density().to(features), twin(features).log_density())
+    density = head.half().density
+    assert density is not None
+    assert density.power.dtype == torch.float64
+    twin.update(features[:2], label[:2])
+    assert twin.density is not None
+    twin.fit_exact(features, label)
+    assert twin.density is None
+    head = head.double()
+    head.load_state_dict(twin.state_dict())
+    assert head.density is None
+
+
+def test_there_is_no_relative_density_of_one_class(generator: torch.Generator) -> None:
+    head = ll.GenerativeClassification(4, 3, num_data=9)
+    features = torch.randn(9, 4, generator=generator)
+    head.fit_density(features, torch.ones(9, dtype=torch.int64))
+    assert head.density is None
+    head.fit_density(features, torch.arange(9) % 2, weight=torch.arange(9) % 2)
+    assert head.density is None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, ClassVar, TypeVar
 
 import torch
@@ -178,12 +178,7 @@ class ConjugateHead(Head):
         reference: Tensor | None = None,
     ) -> Any:
         """Statistics of all the data, a chunk at a time: it may be large, mapped from a file."""
-        rows = CHUNK * len(features) // max(features.numel(), 1) if features.ndim > 1 else 0
-        parts = [features, target] if weight is None else [features, target, weight]
-        if not 0 < rows < len(features) or len({len(part) for part in parts}) > 1:
-            return merged(self._statistics(features, target, weight, reference))  # or raise
-        chunks = zip(*(part.split(rows) for part in parts), strict=True)
-        found = (self._statistics(x, y, w[0] if w else None, reference) for x, y, *w in chunks)
+        found = (self._statistics(*part, reference) for part in chunks(features, target, weight))
         return merged(functools.reduce(lambda one, two: one.merge(two), found))
 
     @abstractmethod
@@ -262,3 +257,16 @@ class ConjugateHead(Head):
     def _expect(self, state: Any, prefix: str) -> None:
         super()._expect(state, prefix)
         state.setdefault(prefix + "projected", torch.zeros((), dtype=torch.bool))
+
+
+def chunks(
+    features: Tensor, target: Tensor, weight: Tensor | None
+) -> Iterator[tuple[Tensor, Tensor, Tensor | None]]:
+    """The data in parts that fit into memory; in one, if they are not as long as each other."""
+    rows = CHUNK * len(features) // max(features.numel(), 1) if features.ndim > 1 else 0
+    parts = [features, target] if weight is None else [features, target, weight]
+    if not 0 < rows < len(features) or len({len(part) for part in parts}) > 1:
+        yield features, target, weight
+        return
+    for x, y, *rest in zip(*(part.split(rows) for part in parts), strict=True):
+        yield x, y, rest[0] if rest else None

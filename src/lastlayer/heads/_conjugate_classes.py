@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any, ClassVar
 
@@ -11,10 +12,13 @@ from torch import Tensor
 from .._checks import check_finite, check_labels, check_range, check_weight, check_weights
 from ..functional import conjugate
 from ..functional.conjugate import ClassStatistics
-from ._conjugate import ConjugateHead
+from ..functional.shared_gaussians import on_sphere
+from ._conjugate import ConjugateHead, chunks
 from ._discriminant import Labelled, num_rows, shrink_noise
 from ._linear import Cached, layer_loss
+from ._relative_density import RelativeDensity
 
+MAX_DENSITY_WIDTH = 4096  # features up to which `fit_features` fits a density
 MIN_COUNT = 1e-3  # examples of a class, discounted by forgetting, below which there are none
 
 
@@ -39,6 +43,7 @@ class ConjugateClasses(ConjugateHead):
     prior_concentration: float
     whitened: bool
     replaced: tuple[Tensor, Tensor | None] | None = None
+    density: RelativeDensity | None
 
     @torch.no_grad()
     def fit_features(
@@ -67,6 +72,8 @@ class ConjugateClasses(ConjugateHead):
         layer that the head replaces. Then the weights of the logits have a prior, of variance 1/N
         as in a discriminative head, or more if the features are small.
 
+        The density of up to 4,096 features is that of `fit_density`.
+
         Args:
             features: of all the data, (*batch, num_features), in memory or memory-mapped.
             target: as in `forward`.
@@ -82,8 +89,40 @@ class ConjugateClasses(ConjugateHead):
         self.to(features.device)
         try:
             self._fit_labels(features, target, weight, validation, max_memory_bytes)
+            if self.num_features <= MAX_DENSITY_WIDTH:
+                self.fit_density(features, target, weight)
         finally:
             self.to(device)
+
+    @torch.no_grad()
+    def fit_density(self, features: Tensor, target: Tensor, weight: Tensor | None = None) -> None:
+        """Let `log_density` of predictives, and scores by it, tell the unfamiliar.
+
+        It is then log p(φ) less its value under a class yet unknown, of features of length one
+        (their square roots, if none is negative), with one covariance of all classes, shrunk as
+        the evidence says; see `lastlayer.ood.FeatureDensity`. Probabilities of labels stay as they
+        are. It stays through `update`, and is dropped by `fit_exact`, by training, and where fewer
+        than two classes have examples: `log_density` is then the paper's, of the classes of the
+        head itself.
+
+        Args:
+            features: of all the data, (*batch, num_features).
+            target: as in `forward`.
+            weight: as in `forward`.
+        """
+        parts = list(chunks(features, target, weight))
+        power = 1.0 if any(bool((part < 0).any()) for part, *_ in parts) else 0.5
+        found = functools.reduce(
+            ClassStatistics.merge,
+            (self._class_statistics(*self._flat(*part), power) for part in parts),
+        )
+        self.density = RelativeDensity.of(found, power)
+
+    def _class_statistics(
+        self, features: Tensor, target: Tensor, weight: Tensor, power: float
+    ) -> ClassStatistics:
+        points = on_sphere(features, power)
+        return conjugate.class_statistics(points, target, weight, self.num_outputs)
 
     def _fit_labels(
         self,
@@ -196,12 +235,17 @@ class ConjugateClasses(ConjugateHead):
         self.concentration.copy_(self.prior_concentration + counted)
         kept = self.observed & (counted > MIN_COUNT) if forgetting < 1 else self.observed
         self.observed.copy_(kept | (data.counts > 0))
+        if forgetting == 0:
+            self.density = None
 
     def _expect(self, state: Any, prefix: str) -> None:
         super()._expect(state, prefix)
         if prefix + "concentration" in state:
             observed = state[prefix + "concentration"] > self.prior_concentration
             state.setdefault(prefix + "observed", observed)
+        start = prefix + "density."
+        found = {name.removeprefix(start): state[name] for name in state if name.startswith(start)}
+        self.density = RelativeDensity(found).to(self.mean.device) if found else None
 
     def _optimal_scatter(self, data: ClassStatistics) -> tuple[Tensor, Tensor]:
         """Within classes and what the posterior adds, (N, N); the number of examples, ()."""

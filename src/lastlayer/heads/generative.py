@@ -34,6 +34,7 @@ from ..priors import Prior
 from ._class_densities import ClassDensities
 from ._conjugate_classes import ConjugateClasses
 from ._linear import Cached
+from ._relative_density import RelativeDensity
 
 MAX_DENSE_WIDTH = 4096  # features up to which the noise is dense after training, unless told
 
@@ -53,9 +54,10 @@ class GenerativeClassification(ConjugateClasses):
     `fit_exact` sets, in that basis, $S_k^{-1} = I/s + T_k\Sigma^{-1}/\lambda$ and
     $\bar\mu_k = S_k\Sigma^{-1}\sum_t\phi_t/\lambda$, and $\alpha$ to prior plus counts. This is the
     posterior of the model p(φ, y); the training loss bounds p(y | φ) instead, and may rise.
-    `fit_features` has the same means, and a noise under which labels are predicted well: use it
-    for labels, and `fit_exact` for densities of the features and for streams. `fit_exact`,
-    `fit_features` and `update` count the labels they see: they need no `observe`.
+    `fit_features` has the same means, and a noise under which labels are predicted well, which is
+    no density of the features: for that it calls `fit_density`. `fit_exact` has the paper's model
+    alone, for labels and densities, and is for streams. `fit_exact`, `fit_features` and `update`
+    count the labels they see: they need no `observe`.
 
     A class without examples, while others have some, is predicted with the probability of its
     prior, $\alpha_k/\sum\alpha$, whatever the features: they say nothing for or against it.
@@ -74,11 +76,13 @@ class GenerativeClassification(ConjugateClasses):
     Attributes:
         concentration: α, (K,), a buffer: prior plus observed counts, yours to edit.
         observed: a buffer, whether there were examples of a class, (K,).
+        density: what `fit_density` found; None while log p(φ) is that of the classes above.
     """
 
     min_outputs = 2
     concentration: Tensor
     observed: Tensor
+    density: RelativeDensity | None
 
     def __init__(
         self,
@@ -114,6 +118,7 @@ class GenerativeClassification(ConjugateClasses):
         alpha = torch.empty(num_classes, device=device, dtype=wide)
         self.register_buffer("concentration", alpha)
         self.register_buffer("observed", torch.empty_like(alpha, dtype=torch.bool))
+        self.register_module("density", None)
         self.reset_parameters()
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -128,6 +133,7 @@ class GenerativeClassification(ConjugateClasses):
         self.noise.set_isotropic(1.0)
         self.concentration.fill_(self.prior_concentration)
         self.observed.fill_(False)
+        self.density = None
 
     def _apply(self, fn: Any, recurse: bool = True) -> Any:
         """Move or cast the head; counts stay at least float32, half precision cannot hold them."""
@@ -177,6 +183,7 @@ class GenerativeClassification(ConjugateClasses):
         counts = total(counts)
         self.concentration.copy_(self.prior_concentration + counts)
         self.observed.copy_(counts > 0)
+        self.density = None  # training will change the features
 
     @property
     def num_densities(self) -> int:
@@ -210,7 +217,7 @@ class GenerativeClassification(ConjugateClasses):
         """The joint density of features and label, and from it the label's probabilities."""
         with full_precision(features):
             # in double precision, where classes far apart do not drown those close together
-            features, mean, scale = (
+            points, mean, scale = (
                 widest(tensor)
                 for tensor in (
                     self.noise.to_basis(features),
@@ -219,13 +226,17 @@ class GenerativeClassification(ConjugateClasses):
                 )
             )
             marginal, scaled_trace, *_ = self.covariance.marginal_terms(
-                features, mean, (-2 * scale).exp()
+                points, mean, (-2 * scale).exp()
             )
-            expected = class_log_densities(features, mean, scale) - 0.5 * scaled_trace
+            expected = class_log_densities(points, mean, scale) - 0.5 * scaled_trace
         if self.whitened:  # densities in the features' own units
             volume = self.noise.basis_log_volume()
             marginal, expected = marginal + volume, expected + volume
-        return self._predictive(marginal, expected)
+        predictive = self._predictive(marginal, expected)
+        if self.density is None:
+            return predictive
+        with full_precision(features):
+            return predictive.with_log_density(self.density(features))
 
     def _predictive(
         self, log_density: Tensor, expected_log_density: Tensor

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .._checks import (
@@ -21,10 +20,9 @@ from .._checks import (
 from .._data import Data, part_of
 from .._processes import Processes
 from .._streaming import device_of, predictions
+from ..functional.shared_gaussians import on_sphere, signed_power
 
 Self = TypeVar("Self", bound="FeatureScore")
-
-EPSILON = 1e-30  # length below which features stay as they are: zero has no direction
 
 
 class FeatureScore(nn.Module, ABC):
@@ -119,9 +117,9 @@ class FeatureScore(nn.Module, ABC):
         check_tensor(features)
         points = features.to(dtype) if features.is_floating_point() else features
         check_features(points, self.num_features, next(self.buffers()).new_empty(0).to(dtype))
-        if self.power != 1:
-            points = points.sign() * points.abs().pow(self.power)
-        return F.normalize(points, dim=-1, eps=EPSILON) if self.unit_length else points
+        if self.unit_length:
+            return on_sphere(points, self.power)
+        return points if self.power == 1 else signed_power(points, self.power)
 
     def _apply(self, fn: Any, recurse: bool = True) -> Any:
         """Move the statistics; they stay float64 when the module is cast."""

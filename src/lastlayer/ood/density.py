@@ -10,11 +10,11 @@ from torch import Tensor
 
 from .._data import Data
 from ..functional import at_least_float32, inverse_wishart_exponent
+from ..functional.shared_gaussians import SharedGaussians
 from ..network import Network
 from ..priors import Prior
 from ._base import fit_first, power_for
-from .gaussians import ClassGaussians, Gaussians
-from .shared import SharedGaussians
+from .gaussians import ClassGaussians, Gaussians, as_gaussians
 from .statistics import ClassStatistics
 
 
@@ -174,7 +174,8 @@ class FeatureDensity(ClassStatistics):
 
     def gaussians(self) -> Gaussians:
         """The Gaussian densities of the features of each class."""
-        return self._derived().gaussians()
+        derived = self._derived()
+        return derived.gaussians() if isinstance(derived, ClassGaussians) else as_gaussians(derived)
 
     @torch.no_grad()
     def _derived(self) -> ClassGaussians | SharedGaussians:

@@ -13,6 +13,7 @@ from ..functional import (
     gaussian_log_densities,
     inverse_wishart_exponent,
 )
+from ..functional.shared_gaussians import SharedGaussians
 from ..priors import Prior
 
 
@@ -41,6 +42,14 @@ class Gaussians(NamedTuple):
         logdet = 2 * spread.diagonal(dim1=-2, dim2=-1).log().sum(-1)
         densities = -0.5 * (torch.stack(quadratics, -1) + logdet + mean.shape[-1] * LOG_2PI)
         return densities.reshape(*features.shape[:-1], len(mean))
+
+
+def as_gaussians(shared: SharedGaussians) -> Gaussians:
+    """Classes with one covariance, each with a covariance of its own."""
+    unwhitening = torch.linalg.inv(shared.whitening)  # (N, N), of rows
+    covariance = unwhitening.mT @ unwhitening
+    mean = shared.mean @ unwhitening + shared.center
+    return Gaussians.of(mean, shared.scale[:, None, None] * covariance)
 
 
 def outer(vectors: Tensor, weight: Tensor, dense: bool) -> Tensor:

@@ -166,6 +166,11 @@ class GenerativePredictive(ClassificationPredictive):
         """Log-density of the features, log p(φ); low means unlike the training data, (*batch,)."""
         return self.log_joint.logsumexp(-1)
 
+    def with_log_density(self, log_density: Tensor) -> GenerativePredictive:
+        """The same probabilities of labels with another log p(φ), (*batch,)."""
+        shift = (log_density.to(self.log_joint.dtype) - self.log_density()).unsqueeze(-1)
+        return GenerativePredictive(self.log_joint + shift, self.expected_log_joint + shift)
+
     def mutual_information(self) -> Tensor:
         """What observing the label would tell about class means and probabilities, (*batch,).
 

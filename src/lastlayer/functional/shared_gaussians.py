@@ -5,10 +5,24 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-from ..functional import LOG_2PI, covariance_evidence, mean_evidence
-from .gaussians import Gaussians
+from .evidence import covariance_evidence, mean_evidence
+from .numerics import LOG_2PI
+
+EPSILON = 1e-30  # length below which features stay as they are: zero has no direction
+
+
+def signed_power(features: Tensor, power: float | Tensor) -> Tensor:
+    """sign(φ)|φ|^p, element by element, (*batch, N)."""
+    return features.sign() * features.abs().pow(power)
+
+
+def on_sphere(features: Tensor, power: float | Tensor = 1.0) -> Tensor:
+    """Features to a signed power, and then of length one, (*batch, N)."""
+    points = features if isinstance(power, float) and power == 1 else signed_power(features, power)
+    return F.normalize(points, dim=-1, eps=EPSILON)
 
 
 class SharedGaussians(NamedTuple):
@@ -72,10 +86,3 @@ class SharedGaussians(NamedTuple):
         square = ((points - self.center) @ self.whitening).square().sum(-1)
         scale = (square / size).maximum(1 + self.mean_variance)
         return self.log_volume - 0.5 * (square / scale + size * scale.log())
-
-    def gaussians(self) -> Gaussians:
-        """The classes, each with a covariance of its own."""
-        unwhitening = torch.linalg.inv(self.whitening)  # (N, N), of rows
-        covariance = unwhitening.mT @ unwhitening
-        mean = self.mean @ unwhitening + self.center
-        return Gaussians.of(mean, self.scale[:, None, None] * covariance)
