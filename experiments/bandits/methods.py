@@ -37,6 +37,7 @@ METHODS: dict[str, Entry] = {
         label="VBLL",
         about="The paper's appendix D: everything by gradient steps on the ELBO, all priors 1.",
         settings={
+            "squared": False,
             "exact": False,
             "variance": 1.0,
             "noise_scale": 1.0,
@@ -44,6 +45,8 @@ METHODS: dict[str, Entry] = {
             "bias": False,
             "growth": 0.0,
             "steps": 100,
+            "batch_size": 512,
+            "learning_rate": 3e-3,
             "schedule": "constant",
         },
     ),

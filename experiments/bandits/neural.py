@@ -30,6 +30,7 @@ class NetworkAgent(Player):
     Attributes:
         exact, growth, steps, batch_size, learning_rate, weight_decay, clip, schedule: of
             `lastlayer.bandits.Retraining`.
+        squared: whether half of the units of the first layer are squared.
         variance: of the prior of the weights, in units of the scale of rewards.
         noise_scale: of the prior of the noise, in the same units.
         reward_location: is subtracted from rewards.
@@ -38,11 +39,12 @@ class NetworkAgent(Player):
     """
 
     label: ClassVar[str] = "Agent"
+    squared: bool = True
     exact: bool = True
     growth: float = 0.1
-    steps: int = 500
-    batch_size: int = 512
-    learning_rate: float = 3e-3
+    steps: int = 600
+    batch_size: int = 256
+    learning_rate: float = 1e-2
     weight_decay: float = 0.01
     clip: float = 1.0
     schedule: str = "cosine"
@@ -82,7 +84,7 @@ class NetworkAgent(Player):
         names = ("growth", "steps", "batch_size", "learning_rate", "weight_decay", "clip")
         plan = {name: getattr(self, name) for name in (*names, "schedule", "exact")}
         return Agent(
-            ll.Network(network(task), head),
+            ll.Network(network(task, squared=self.squared), head),
             task.num_arms,
             retraining=Retraining(every=PHASE, **plan),
             reward_scale=self.reward_scale,
@@ -93,10 +95,20 @@ class NetworkAgent(Player):
         )
 
 
-def network(task: BanditTask) -> nn.Sequential:
-    """From contexts to features: two layers of 100 ReLU units."""
+def network(task: BanditTask, *, squared: bool = False) -> nn.Sequential:
+    """From contexts to features: two layers of 100 ReLU units, some of them squared."""
     size = task.contexts.shape[-1]
-    return nn.Sequential(nn.Linear(size, WIDTH), nn.ReLU(), nn.Linear(WIDTH, WIDTH), nn.ReLU())
+    first = HalfSquaredReLU() if squared else nn.ReLU()
+    return nn.Sequential(nn.Linear(size, WIDTH), first, nn.Linear(WIDTH, WIDTH), nn.ReLU())
+
+
+class HalfSquaredReLU(nn.Module):
+    """max(x, 0) of half of the units and max(x, 0)² of the others (So et al. 2021), (*batch, N)."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Straight boundaries from the first half, curved ones from the second."""
+        straight, curved = F.relu(x).chunk(2, -1)
+        return torch.cat([straight, curved.square()], -1)
 
 
 @dataclass(frozen=True, kw_only=True)

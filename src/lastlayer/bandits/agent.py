@@ -11,11 +11,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .._checks import check_count, check_forgetting, check_number, check_positive
+from .._checks import check_count, check_forgetting
 from ..heads import Regression
 from ..network import Network
 from . import policies
-from .arms import check_model, check_observations, with_outputs
+from .arms import check_model, check_observations, check_units, with_outputs
+from .exact import fit_posterior, set_to_prior
 from .policies import Policy, make_policy
 from .replay import Replay
 from .retraining import Retraining, train_network
@@ -70,14 +71,10 @@ class Agent:
         seed: int = 0,
         folder: str | Path | None = None,
     ) -> None:
-        check_count("num_arms", num_arms)
         check_count("capacity", capacity)
         check_count("seed", seed, 0)
         check_forgetting(forgetting)
-        if reward_scale is not None:
-            check_positive("reward_scale", reward_scale)
-        if reward_location is not None:
-            check_number("reward_location", reward_location)
+        check_units(reward_location, reward_scale)
         self._exact = retraining is None or retraining.exact
         check_model(model, num_arms, exact=self._exact)
         self.model, self.policy, self.retraining = model.eval(), make_policy(policy), retraining
@@ -90,7 +87,7 @@ class Agent:
         self._replay = Replay(capacity)
         self._store: Store | None = None
         if self._exact and self._head.fresh:
-            self._set_to_prior()
+            set_to_prior(self._head)
         if folder is not None:
             self._open(Store(folder))
 
@@ -210,7 +207,7 @@ class Agent:
         data = (replay.contexts, self._standardized(replay.rewards), self._outputs(replay.arms))
         plan = self.retraining or Retraining()
         seed = self._seed_of("training", self.num_trainings)
-        train_network(self.model, data, shares if self.forgetting < 1 else None, plan, seed)
+        train_network(self.model, data, shares, plan, seed)
         self.num_trainings += 1
         self._num_new = 0
         if self._exact:
@@ -221,18 +218,9 @@ class Agent:
         """Set the last layer to its exact posterior given all that is remembered."""
         replay, plan = self._replay, self.retraining or Retraining()
         weight = replay.weights(self.forgetting)
-        self._head.fit_exact(
-            self._features(replay.contexts),
-            *self._targets(replay.arms, replay.rewards, weight),
-            estimate_noise=self.num_trainings > 0,
-            max_iterations=plan.noise_iterations,
-        )
-
-    def _set_to_prior(self) -> None:
-        head = self._head
-        head.fit_exact(
-            head.mean.new_zeros(0, head.num_features), head.mean.new_zeros(0, len(head.mean))
-        )
+        targets = self._targets(replay.arms, replay.rewards, weight)
+        data = (self._features(replay.contexts), *targets)
+        fit_posterior(self._head, data, plan, estimate_noise=self.num_trainings > 0)
 
     def _standardized(self, rewards: Tensor) -> Tensor:
         return ((rewards - self._location) / self._scale).to(self._head.mean.dtype)

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .._checks import INTEGERS
+from .._checks import INTEGERS, check_count, check_number, check_positive
 from ..heads import Regression
 from ..network import Network
 from ..variational import variational_layers
@@ -15,6 +15,7 @@ from ..variational import variational_layers
 
 def check_model(model: Any, num_arms: int, *, exact: bool) -> None:
     """Raise unless a network can be an agent's model of rewards."""
+    check_count("num_arms", num_arms)
     if not isinstance(model, Network) or not isinstance(model.head, Regression):
         raise TypeError(
             "an agent needs a lastlayer.Network with a lastlayer.Regression head, got "
@@ -38,6 +39,14 @@ def check_model(model: Any, num_arms: int, *, exact: bool) -> None:
             "recursive updates need features that are not random; use a backbone without "
             "variational layers"
         )
+
+
+def check_units(location: float | None, scale: float | None) -> None:
+    """Raise unless location and scale of rewards are numbers, or not given."""
+    if location is not None:
+        check_number("reward_location", location)
+    if scale is not None:
+        check_positive("reward_scale", scale)
 
 
 def check_observations(contexts: Tensor, arms: Tensor, rewards: Tensor, known: list[int]) -> None:

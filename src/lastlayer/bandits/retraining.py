@@ -32,6 +32,12 @@ class Retraining:
             training. If not, everything is trained on the ELBO, as in the paper, and changes in
             trainings alone.
         noise_iterations: of the alternation of noise and exact posterior.
+        balanced: whether, if `exact`, half of a batch is drawn by how far rewards are from the mean
+            of their arm, so that features are learned for rewards that are rare and large. The
+            posterior counts every observation once, whatever the batches.
+        common_noise: whether, if `exact`, all arms share one noise variance. Misfit counts as
+            noise: with noises of their own, arms whose rewards were found to vary are tried more
+            than arms of which that is not known yet.
     """
 
     every: int = 20
@@ -44,6 +50,8 @@ class Retraining:
     schedule: str = "cosine"
     exact: bool = True
     noise_iterations: int = 10
+    balanced: bool = True
+    common_noise: bool = True
 
     def __post_init__(self) -> None:
         for name in ("every", "steps", "batch_size", "noise_iterations"):
@@ -64,7 +72,7 @@ class Retraining:
 def train_network(
     model: Network,
     data: tuple[Tensor, Tensor, Tensor],
-    shares: Tensor | None,
+    shares: Tensor,
     plan: Retraining,
     seed: int,
 ) -> None:
@@ -73,7 +81,7 @@ def train_network(
     Args:
         model: the network.
         data: contexts (n, …), targets (n,) and outputs (n,).
-        shares: weights of the observations, (n,), by which batches are drawn; None for equal ones.
+        shares: weights of the observations, (n,).
         plan: how.
         seed: of all that is random.
     """
@@ -88,6 +96,9 @@ def train_network(
         fused=True,
     )
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    if plan.exact and plan.balanced:
+        shares = balanced(shares, data[1], data[2])
+    ends = shares.double().cumsum(0)
     model.train()
     with torch.random.fork_rng(devices=[]), torch.enable_grad():
         torch.manual_seed(seed)
@@ -95,10 +106,7 @@ def train_network(
             rate = plan.learning_rate * SCHEDULES[plan.schedule](step / plan.steps)
             for group in optimizer.param_groups:
                 group["lr"] = rate
-            if shares is None:
-                rows = torch.randint(len(data[0]), (plan.batch_size,))
-            else:
-                rows = torch.multinomial(shares, plan.batch_size, replacement=True)
+            rows = draw(ends, plan.batch_size)
             contexts, target, output = (column[rows].to(head.mean.device) for column in data)
             if plan.exact:
                 loss = _squared_error(model, contexts, target, output)
@@ -109,6 +117,34 @@ def train_network(
             nn.utils.clip_grad_norm_(parameters, plan.clip)
             optimizer.step()
     model.eval()
+
+
+def balanced(weight: Tensor, target: Tensor, output: Tensor) -> Tensor:
+    r"""Weights that are half by squares of deviations from the output's mean, (n,).
+
+    $$w_i\Big(1 + \frac{(y_i - m_k)^2}{v_k}\Big)$$
+
+    with weighted mean m_k and variance v_k of the targets of the example's output k. The weights of
+    an output sum to twice what they did; an example can have at most half of that.
+
+    Args:
+        weight: w, (n,).
+        target: y, (n,).
+        output: k, (n,).
+    """
+    weight, target = weight.double(), target.double()
+    sums = weight.new_zeros(int(output.max()) + 1)
+    total = sums.index_add(0, output, weight)[output]
+    mean = sums.index_add(0, output, weight * target)[output] / total
+    deviation = (target - mean).square()
+    variance = sums.index_add(0, output, weight * deviation)[output] / total
+    return weight * (1 + (deviation / variance).where(variance > 0, 1.0))
+
+
+def draw(ends: Tensor, count: int) -> Tensor:
+    """Indices of examples by weights whose cumulative sums are given, (count,)."""
+    points = ends[-1] * torch.rand(count, dtype=ends.dtype)
+    return torch.searchsorted(ends, points, right=True).clamp_max(len(ends) - 1)
 
 
 def _squared_error(model: Network, contexts: Tensor, target: Tensor, output: Tensor) -> Tensor:
