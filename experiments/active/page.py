@@ -60,9 +60,8 @@ entropy does ([decision 32](../../docs/decisions/0032-labels-of-classes.md)).
 Likely reasons of what was missed. LCMD, BAIT, BatchBALD, BALD and EPIG choose by the
 uncertainty that is due to the weights. On tables, points of large variance lie at the edges, where
 random features fit worst: they raise the estimated noise, and with it the NLL where most test
-points are. On reviews, it says little about how close a label is to be decided, which the
-entropy of the label does; and in 384 dimensions a few hundred labels leave every review about
-equally unknown. Features that are not trained bound what labels can bring. That LCMD measures
+points are. Of classes, it says little about how close a label is to be decided, which margin and
+entropy do; and in 384 dimensions a few hundred labels leave every review about equally unknown. Features that are not trained bound what labels can bring. That LCMD measures
 distances by the posterior, and not by the features alone as published, is not the reason: tried on
 held-out rows of the pool, both are alike."""
 
