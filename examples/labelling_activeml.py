@@ -28,9 +28,9 @@ class Select(SingleAnnotatorPoolQueryStrategy):
     def query(self, X, y, candidates=None, batch_size=1, return_utilities=False):  # noqa: N803
         x, y, candidates, size, _ = self._validate_data(X, y, candidates, batch_size, False)
         pool, rows = self._transform_candidates(candidates, x, y)
-        known = [part[is_labeled(y, self.missing_label_)] for part in (x, y)]
-        inputs = [torch.from_numpy(part).float() for part in (known[0], pool)]
-        chosen = select(fitted(*known), *inputs, size, progress=False).numpy()
+        known, targets = (part[is_labeled(y, self.missing_label_)] for part in (x, y))
+        labelled, inputs = (torch.from_numpy(part).float() for part in (known, pool))
+        chosen = select(fitted(known, targets), labelled, inputs, size, progress=False).numpy()
         return chosen if rows is None else rows[chosen]
 
 

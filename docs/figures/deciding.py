@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from botorch.generation.sampling import MaxPosteriorSampling
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor, nn
@@ -57,28 +56,27 @@ def draw_bandit(axes: Axes) -> None:
 
 
 def draw_optimisation(axes: Axes) -> None:
-    """A surrogate of five evaluations, and where its drawn functions are largest."""
+    """A surrogate of five evaluations, and where functions drawn from it are largest."""
     torch.manual_seed(3)
-    truth = lambda x: (6 * x).sin() * x + 0.3 * (17 * x).cos()  # noqa: E731
-    x = torch.tensor([[0.03], [0.22], [0.52], [0.66], [0.97]], dtype=torch.float64)
+    truth = lambda x: (10 * x).sin() + 0.5 * x  # noqa: E731
+    x = torch.tensor([[0.02], [0.3], [0.5], [0.64], [0.98]], dtype=torch.float64)
     model = LastLayerModel(x, truth(x)).fit()
     grid = torch.linspace(0, 1, 301, dtype=torch.float64).unsqueeze(-1)
     with torch.no_grad():
         posterior: Any = model.posterior(grid)
         middle, spread = posterior.mean[:, 0], 2 * posterior.variance[:, 0].sqrt()
-        chosen = MaxPosteriorSampling(model, replacement=False)(grid, num_samples=5)
-        drawn = posterior.rsample(torch.Size([3]))[..., 0]
+        drawn = posterior.rsample(torch.Size([5]))[..., 0]
     ax, at = make_axes(axes, "input", "value"), as_array(grid[:, 0])
     ax.fill_between(at, as_array(middle - spread), as_array(middle + spread), color=PALE, lw=0)
     ax.plot(at, as_array(drawn).T, color=BLUE, linewidth=0.8, alpha=0.6)
     ax.plot(at, as_array(truth(grid)), "--", color=INK, linewidth=1, label="truth")
     ax.plot(at, as_array(middle), color=BLUE, linewidth=2, label="surrogate, with draws")
     ax.plot(x, truth(x), "o", color=INK, label="evaluated")
-    for place in chosen[:, 0].tolist():
+    for place in grid[drawn.argmax(-1), 0].tolist():
         ax.axvline(place, color=ORANGE, linewidth=1.2)
     ax.plot([], [], color=ORANGE, label="evaluated next")
     ax.set_title("A surrogate asks where a maximum may be", fontsize=11)
-    ax.legend(frameon=False, fontsize="small")
+    ax.legend(edgecolor="none", framealpha=0.9, fontsize="small")
 
 
 def draw_labelling(axes: Axes) -> None:
@@ -91,17 +89,17 @@ def draw_labelling(axes: Axes) -> None:
     rows = (labelled, target + 0.05 * torch.randn(NUM_LABELLED, 1))
     ll.fit(model, rows, epochs=100, learning_rate=3e-3, progress=False)
     ax = make_axes(axes, "", "")
-    ax.scatter(*pool.T, s=4, color=PALE)
-    ax.scatter(*labelled.T, s=14, color=INK, label="labelled")
+    ax.scatter(pool[:, 0], pool[:, 1], s=4, color=PALE)
+    ax.scatter(labelled[:, 0], labelled[:, 1], s=14, color=INK, label="labelled")
     for method, name, colour, marker in (
         ("max_variance", "most uncertain", ORANGE, "x"),
         ("lcmd", "LCMD", GREEN, "o"),
     ):
         chosen = pool[ll.acquisition.select(model, labelled, pool, BATCH, method, progress=False)]
-        ax.scatter(*chosen.T, s=42, color=colour, marker=marker, label=name)
+        ax.scatter(chosen[:, 0], chosen[:, 1], s=42, color=colour, marker=marker, label=name)
     ax.set_title("A batch chosen together covers the pool", fontsize=11)
-    ax.set(xticks=[], yticks=[])
-    ax.legend(frameon=True, edgecolor="none", fontsize="small", loc="center left")
+    ax.set(xticks=[], yticks=[], ylim=(-3.6, 2.6))
+    ax.legend(frameon=True, edgecolor="none", fontsize="small", loc="lower left", ncols=3)
 
 
 def main() -> None:

@@ -30,7 +30,7 @@ COLOURS = {
 
 def draw(runs: Runs) -> Figure:
     """A column of panels for each problem: means over seeds, with bands for two of the methods."""
-    figure = Figure(figsize=(15, 5.6), dpi=130, layout="constrained")
+    figure = Figure(figsize=(3 * len(runs.columns), 5.6), dpi=130, layout="constrained")
     panels: Any = figure.subplots(len(METRICS), len(runs.columns), squeeze=False)
     named: dict[str, Any] = {}  # a method may have run on some problems alone
     for row, metric in zip(panels, METRICS, strict=True):

@@ -20,8 +20,8 @@ COLUMNS = (*TABLES, REVIEWS, IMAGES)
 CLASSES = (REVIEWS, IMAGES)
 SEEDS = dict.fromkeys(COLUMNS, 10)
 # Labels at random that every method begins with, and those of a round.
-INITIAL = dict.fromkeys(TABLES, 40) | {"power": 256, REVIEWS: 40, IMAGES: 100}
-BATCH = dict.fromkeys(TABLES, 20) | {"power": 64, REVIEWS: 40, IMAGES: 50}
+INITIAL = dict.fromkeys(TABLES, 40) | {"power_large": 256, REVIEWS: 40, IMAGES: 100}
+BATCH = dict.fromkeys(TABLES, 20) | {"power_large": 64, REVIEWS: 40, IMAGES: 50}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -26,11 +26,12 @@ Pair = tuple[Tensor, Tensor]
 ERROR, NLL = Metric("error", "error", 3), Metric("nll", "NLL", 3)
 METRICS = (ERROR, NLL)
 
-TABLES = ("concrete", "energy", "power", "wine")
+TABLES = ("concrete", "energy", "power", "wine", "power_large")
 REVIEWS, IMAGES = "imdb", "cifar10"
 TEST = 1 / 3  # of the rows of a table; the others are the pool
-WIDTH = {"power": 512}  # random features of a table, by its number of labels
-NARROW = 128
+LARGE = "_large"  # of a table with hundreds of labels, and as many random features
+WIDTH = {"power_large": 256}
+NARROW = 128  # random features of other tables
 NOISE_ITERATIONS = 30  # of noise, prior and posterior in turn, on a table
 ENCODER, NUM_POOL, NUM_TEST = "minilm", 5_000, 5_000  # reviews of a seed
 NUM_IMAGES, NUM_POOL_IMAGES, NUM_TEST_IMAGES = 3_000, 2_500, 2_000  # to draw pools from, of a seed
@@ -127,7 +128,7 @@ def table_task(name: str, seed: int) -> TableTask:
 
     Features are those of one hidden layer of ReLU units with random weights.
     """
-    inputs, target = uci.load(name)
+    inputs, target = uci.load(name.removesuffix(LARGE))
     random = np.random.default_rng(seed)
     test, pool = np.split(random.permutation(len(target)), [round(TEST * len(target))])
     spread = inputs[pool].std(0)

@@ -5,12 +5,14 @@ Deterministic: the same records give the same page.
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from pathlib import Path
 from statistics import fmean
+from typing import NamedTuple
 
 from ..harness import provenance, records, sections
-from ..harness.statistics import Runs
+from ..harness.statistics import Runs, change
 from ..harness.tables import bullets, table
 from .figure import draw
 from .run import EXPERIMENT
@@ -46,6 +48,11 @@ Defaults were chosen by the log-likelihood of held-out values, on functions that
 tasks: `python -m experiments.bayesopt.choice`. Mean over {functions} and {seeds}, by the number of
 observations, and the mean of all; variants that were not measured on all of them are left out."""
 
+PROMISES = """\
+Mean differences of what is reached at the end, ours less the other's, over trials that both have,
+with the standard error of these differences; the same trial has the same initial points. "Clearly"
+is by more than two standard errors."""
+
 OBJECTIVES = ("variant", "function", "num_points", "seed")
 TOGETHER = """\
 With several outputs, one model whose outputs share features, or a model for each output: mean
@@ -71,6 +78,72 @@ def summary(runs: Runs) -> list[str]:
     return lines
 
 
+class Target(NamedTuple):
+    """What was promised of ours beside another method, on some tasks.
+
+    Attributes:
+        text: the promise.
+        other: the method.
+        tasks: on which.
+        margin: standard errors by which the mean difference has to be above zero.
+    """
+
+    text: str
+    other: str
+    tasks: tuple[str, ...]
+    margin: float
+
+
+STANDARD = ("branin", "hartmann", "ackley", "branin_currin", "dtlz1")
+TARGETS = (
+    Target("At or above SingleTaskGP within one standard error", "gp", STANDARD, -1.0),
+    Target("Clearly above SingleTaskGP", "gp", ("network", "pests"), 2.0),
+    Target("Above BoTorch's VBLL", "vbll", tuple(PROBLEMS), 0.0),
+)
+
+
+def verdicts(runs: Runs) -> list[str]:
+    """Each target task by task: whether it was met, and the mean difference of paired trials."""
+    lines = []
+    for target in TARGETS:
+        words = []
+        for task in target.tasks:
+            theirs, ours = (runs.by_seed(name, task, FINAL.name) for name in (target.other, "ours"))
+            gain = change(theirs, ours)
+            if gain is None:
+                words.append(f"{PROBLEMS[task].title} not measured")
+                continue
+            error = 0.0 if math.isnan(gain.stderr) else gain.stderr  # of one trial
+            met = "met" if gain.mean >= target.margin * error else "**missed**"
+            trials = len(set(theirs) & set(ours))
+            spread = f"{gain.mean:+.3f} ± {gain.stderr:.3f}" if trials > 1 else f"{gain.mean:+.3f}"
+            words.append(f"{PROBLEMS[task].title} {met} ({spread}, {trials} of 5 trials)")
+        lines.append(f"{target.text}: {'; '.join(words)}.")
+    return lines
+
+
+def faster(seconds: dict[str, dict[int, float]]) -> str:
+    """Whether rounds are faster than those of the Gaussian process from 500 observations on."""
+    ours, theirs = seconds.get("ours", {}), seconds.get("gp", {})
+    sizes = [size for size in sorted(set(ours) & set(theirs)) if size >= 500]
+    met = "met" if all(ours[size] < theirs[size] for size in sizes) else "**missed**"
+    words = [f"{ours[n]:.2f} against {theirs[n]:.2f} s at {n:,}" for n in sizes]
+    return f"Faster per round from 500 observations on: {met} ({', '.join(words)})."
+
+
+def best_pests(results: Path) -> str:
+    """How much there is to win in pest control."""
+    found = records.read(results / "bayesopt" / "pests-optimum.jsonl", ("seed",))
+    if not found:
+        return ""
+    values = [-record["metrics"]["lowest"] for record in found]
+    return (
+        f"In pest control {len(values)} local searches ended at {min(values):.2f} to "
+        f"{max(values):.2f} (`python -m experiments.bayesopt.pests`): nothing that comes this "
+        "close to it leaves room to be clearly above."
+    )
+
+
 def timing(results: Path) -> str:
     """Seconds of a round by the number of observations."""
     found = records.read(results / "bayesopt" / "timing.jsonl", ("method", "num_points"))
@@ -87,7 +160,7 @@ def timing(results: Path) -> str:
         for name, row in seconds.items()
     ]
     text = table(["", *(f"{size:,}" for size in sizes)], rows)
-    return f"## Time of a round\n\n{TIMING}\n\n{text}"
+    return f"## Time of a round\n\n{TIMING}\n\n{text}\n\n{faster(seconds)}"
 
 
 def choice(results: Path) -> str:
@@ -143,6 +216,8 @@ def page(runs: Runs, results: Path) -> str:
     parts = [
         INTRODUCTION,
         bullets(lines) if lines else "",
+        f"## Targets\n\n{PROMISES}\n\n{bullets(verdicts(runs))}",
+        best_pests(results),
         "![Best value or hypervolume by the number of evaluations](curves.png)\n\nMeans over "
         "trials; bands are one standard error.",
         READING,

@@ -146,7 +146,7 @@ def test_splits_of_images_share_nothing(tmp_path, monkeypatch):
         return torch.arange(start, start + 60.0)[:, None], torch.arange(60) % 10
 
     monkeypatch.setattr(images, "load", load)
-    monkeypatch.setattr(problems, "EfficientNet", lambda: lambda rows: rows.numpy())
+    monkeypatch.setattr(encoders, "_network", lambda: lambda rows: rows.numpy())
     config = Config(train=20, validation=10, test=15, out_images=25)
     seen = []
     for split in problems.SPLITS:
