@@ -224,7 +224,8 @@ def summarised(runs: list[Row]) -> list[Row]:
                 name: float(np.mean([row[name] for row in chosen]))
                 for name in ("nll", "rmse", "crps", "coverage", "width", "seconds")
             }
-            summary.append({"table": table, "rows": chosen[0]["rows"], "method": method} | means)
+            about = {"table": table, "rows": chosen[0]["rows"], "splits": len(chosen)}
+            summary.append(about | {"method": method} | means)
     return summary
 
 
@@ -267,7 +268,10 @@ def main() -> None:
                 if row["method"] == "LastLayerRegressor":
                     row["method"] = FORMER
         runs += [
-            row for row in record["sections"]["runs"] if (row["table"], row["method"]) not in new
+            row
+            for row in record["sections"]["runs"]
+            if (row["table"], row["method"]) not in new
+            and (row["split"] < arguments.splits or row["table"] not in arguments.tables.split(","))
         ]
     summary = summarised(runs)
     print_table("Means over splits", summary)
