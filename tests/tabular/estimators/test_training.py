@@ -36,7 +36,7 @@ def test_training_of_many_rows_has_fewer_epochs_but_eight():
         for name in ("fast", "default", "best")
     }
     assert [plan.max_epochs for plan in plans["default"]] == [1024, 256, 32, 8, 8]
-    assert [plan.batch_size for plan in plans["default"]] == [100, 125, 129, 157, 512]
+    assert [plan.batch_size for plan in plans["default"]] == [100, 125, 125, 154, 512]
     assert [plan.num_held_out for plan in plans["default"]] == [5, 5, 1, 1, 1]
     assert [len(plan.weight_decays) for plan in plans["default"]] == [2, 2, 1, 1, 1]
     for name, length in (("fast", 0.25), ("best", 4)):
