@@ -78,6 +78,7 @@ TABLES: dict[str, Tables] = {
     },
     "docs/tables.md": {
         "nll": estimators.nll,
+        "times": estimators.times,
         "classifiers": classifiers.nll,
         **{metric: partial(estimators.by_metric, metric) for metric in estimators.METRICS},
     },

@@ -4,6 +4,7 @@ from typing import Any
 
 QUICK: dict[str, Any] = {
     "hidden_layers": (20,),
+    "preset": "fast",
     "max_epochs": 48,
     "early_stopping": False,
     "num_folds": 2,

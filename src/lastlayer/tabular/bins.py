@@ -38,13 +38,16 @@ class Bins(nn.Module):
     def fit(cls, inputs: Tensor) -> Bins:
         """Bins with equally many rows each, of inputs (T, width) that have enough values."""
         per_input = 16 if len(inputs) >= MANY_ROWS else 8
-        shares = torch.linspace(0, 1, per_input + 1, device=inputs.device)
-        source, start, size = [], [], []
+        shares = torch.linspace(0, 1, per_input + 1).to(inputs)
+        source: list[Tensor] = []
+        start: list[Tensor] = []
+        size: list[Tensor] = []
         for at, values in enumerate(inputs[:: -(-len(inputs) // ENOUGH_ROWS)].T):
             ends = values.quantile(shares).unique()
             if len(ends) >= FEW_VALUES:
                 source += [torch.full_like(ends[1:], at)]
-                start, size = [*start, ends[:-1]], [*size, ends.diff()]
+                start += [ends[:-1]]
+                size += [ends.diff()]
         bins = cls(inputs.shape[-1], sum(map(len, source))).to(inputs)
         for name, parts in (("source", source), ("start", start), ("size", size)):
             if parts:

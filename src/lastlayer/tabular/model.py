@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from ..network import Network
 from ..ood import FeatureDensity
 from ..predictive import Predictive
+from .absence import Absence
 from .encoding import Encoding, location_and_scale
 
 NEWLY_MISSING = 1000.0  # nats per value, far above any threshold
@@ -98,11 +99,8 @@ class TableModel(nn.Module):
         scaling: calibrates its predictives.
         units: maps them to the units of the target.
         density: of rows as `describe` describes them.
-        absence: variance that an absent value adds to predictions of standardised targets, by
-            column and target, (num_columns, K); None for classes.
+        absence: makes predictions less confident where values are absent.
     """
-
-    absence: Tensor | None
 
     def __init__(
         self,
@@ -111,23 +109,20 @@ class TableModel(nn.Module):
         scaling: nn.Module,
         units: Units,
         density: RowDensity,
-        absence: Tensor | None = None,
+        absence: Absence,
     ) -> None:
         super().__init__()
         self.encoding, self.network, self.scaling = encoding, network, scaling
         self.units, self.density = units, density
-        self.register_buffer("absence", absence)
+        self.absence = absence
 
     def forward(self, codes: Tensor) -> Any:
         """The predictive of each row."""
         return self.units(self.widened(self.scaling(self.network(self.encoding(codes))), codes))
 
     def widened(self, predictive: Any, codes: Tensor) -> Any:
-        """Predictives of standardised targets, stretched where values are absent."""
-        if self.absence is None:
-            return predictive
-        added = self.encoding.absent(codes) @ self.absence
-        return predictive.scale_variance(1 + added / predictive.variance)
+        """Predictives of standardised targets, less confident where values are absent."""
+        return self.absence(predictive, self.encoding.absent(codes))
 
     def features(self, codes: Tensor) -> Tensor:
         """The features of each row, which the last layer takes."""

@@ -8,9 +8,10 @@ import pandas as pd
 import polars as pl
 import pytest
 import torch
-from sklearn.exceptions import NotFittedError
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
 
 from lastlayer.sklearn import LastLayerRegressor, load, save
+from lastlayer.tabular.estimators._settings import PRESETS, Plan, ended_early
 from tests.helpers.estimators import QUICK, QUICKEST
 from tests.helpers.prices import table
 
@@ -28,19 +29,29 @@ def test_early_stopping_tries_numbers_of_epochs_and_takes_the_best(regression):
     assert model.num_epochs_ in tried
 
 
-@pytest.mark.parametrize(("many", "epochs"), [(100, 12), (50, 6), (1, 1)])
-def test_training_of_many_rows_is_no_longer(regression, monkeypatch, many, epochs):
-    monkeypatch.setattr("lastlayer.tabular.estimators._settings.MAX_EPOCHS", 12)
-    monkeypatch.setattr("lastlayer.tabular.estimators._settings.MANY_ROWS", many)
-    X, y = regression
-    model = LastLayerRegressor(**QUICK | {"max_epochs": "auto"}).fit(X[:100], y[:100])
-    assert model.num_epochs_ == epochs
+def test_training_of_many_rows_has_fewer_epochs_but_eight():
+    rows = (100, 1000, 5000, 10_000, 10**6)
+    plans = {
+        name: [Plan.of(count, name, 5, "auto", "auto", "auto") for count in rows]
+        for name in ("fast", "default", "best")
+    }
+    assert [plan.max_epochs for plan in plans["default"]] == [1024, 256, 32, 8, 8]
+    assert [plan.batch_size for plan in plans["default"]] == [100, 125, 125, 154, 512]
+    assert [plan.num_held_out for plan in plans["default"]] == [5, 5, 1, 1, 1]
+    assert [len(plan.weight_decays) for plan in plans["default"]] == [2, 2, 1, 1, 1]
+    for name, length in (("fast", 0.25), ("best", 4)):
+        for plan, default in zip(plans[name], plans["default"], strict=True):
+            assert plan.max_epochs == pytest.approx(length * default.max_epochs, rel=0.03)
+    assert [plan.num_held_out for plan in plans["best"]] == [5, 5, 5, 3, 1]
+    given = Plan.of(10**6, "default", 3, 64, 7, (1.0, 2.0))
+    assert given[:2] + given[2:5:2] == (3, 1, 64, 7)
+    assert given.weight_decays == (1.0, 2.0)
 
 
 @pytest.mark.parametrize(("enough", "held_out"), [(30, 50), (60, 75), (1000, 100)])
 def test_folds_are_held_out_until_there_are_enough_rows(regression, monkeypatch, enough, held_out):
     X, y = regression
-    monkeypatch.setattr("lastlayer.tabular.estimators._settings.ENOUGH_HELD_OUT", enough)
+    monkeypatch.setitem(PRESETS, "fast", PRESETS["fast"]._replace(enough_held_out=enough))
     seen: list[int] = []
 
     def threshold(scores: torch.Tensor, rate: float) -> float:
@@ -177,3 +188,54 @@ def test_useless_columns_are_left_out_and_the_model_is_saved_with_that(tmp_path)
     assert model.score(X[200:], y[200:]) > 0.8
     save(model, tmp_path / "model")
     np.testing.assert_array_equal(load(tmp_path / "model").predict(X), model.predict(X))
+
+
+@pytest.mark.slow
+def test_bins_are_chosen_where_the_target_jumps_and_are_saved(tmp_path):
+    generator = np.random.default_rng(0)
+    X = generator.uniform(-1, 1, size=(600, 2))
+    y = np.floor(6 * X[:, 0]) % 2 + 0.1 * generator.standard_normal(600)
+    model = LastLayerRegressor(max_epochs=32, random_state=0).fit(X[:400], y[:400])
+    assert model.num_bins_ == 16
+    assert len(model.tried_) >= 5
+    save(model, tmp_path / "model")
+    loaded = load(tmp_path / "model")
+    np.testing.assert_array_equal(loaded.predict_interval(X), model.predict_interval(X))
+    assert loaded.hidden_layers_ == model.hidden_layers_
+
+
+@pytest.mark.slow
+def test_a_table_of_a_linear_function_needs_no_hidden_layers():
+    generator = np.random.default_rng(0)
+    X = generator.standard_normal((120, 4))
+    y = X @ [1.0, 2.0, 0.0, -1.0] + generator.standard_normal(120)
+    model = LastLayerRegressor(max_epochs=32, random_state=0).fit(X, y)
+    assert model.hidden_layers_ == ()
+    expected = np.linalg.lstsq(np.c_[X, np.ones(120)], y, rcond=None)[0][:4]
+    slopes = model.predict(np.eye(4)) - model.predict(np.zeros((1, 4)))
+    np.testing.assert_allclose(slopes, expected, atol=0.1)
+
+
+def test_a_limit_of_time_ends_a_search_and_a_limit_of_epochs_is_named(regression):
+    quick = {name: QUICK[name] for name in ("hidden_layers", "preset", "random_state")}
+    with pytest.warns(ConvergenceWarning, match="ended at the time limit"):
+        model = LastLayerRegressor(time_limit=0.3, **quick).fit(*regression)
+    assert model.search_ended_ == "time_limit"
+    assert np.isfinite(model.predict(regression[0])).all()
+    model.still_falling_, model.search_ended_ = 0.2, "max_epochs"
+    assert "still falling (by 0.2 the last time)" in ended_early(model)
+    model.still_falling_ = 0.001
+    assert ended_early(model) is None
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"preset": "slow"}, "preset must be"),
+        ({"time_limit": 0}, "time_limit must be a positive number of seconds"),
+        ({"time_limit": math.nan}, "time_limit"),
+    ],
+)
+def test_bad_settings_of_the_search_are_named(regression, change, message):
+    with pytest.raises(ValueError, match=message):
+        LastLayerRegressor(**QUICK | change).fit(*regression)

@@ -31,6 +31,14 @@ class Interval(str, Enum):
     conformal = "conformal"
 
 
+class Effort(str, Enum):
+    """How much a search tries."""
+
+    fast = "fast"
+    default = "default"
+    best = "best"
+
+
 class Executor(str, Enum):
     """Who predicts."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.resources
 import random
-import sys
 import time
 import warnings
 from dataclasses import asdict
@@ -20,6 +19,7 @@ from ..._disk import replacing
 from . import LEVEL, print_doctor
 from .arguments import (
     Delimiter,
+    Effort,
     Executor,
     Head,
     Interval,
@@ -68,7 +68,14 @@ def fit(
     ] = "50,50",
     max_epochs: Annotated[
         int | None,
-        typer.Option(min=1, help="Maximum number of epochs. [default: 1024, fewer for many rows]"),
+        typer.Option(min=1, help="Maximum number of epochs. [default: by --preset and rows]"),
+    ] = None,
+    preset: Annotated[
+        Effort, typer.Option(help="How long to search for the best network.")
+    ] = Effort.default,
+    time_limit: Annotated[
+        float | None,
+        typer.Option(min=0.001, help="Seconds of training, after which the best so far is kept."),
     ] = None,
     interval: Annotated[
         Interval,
@@ -99,10 +106,12 @@ def fit(
     file = TableFile(train, read_delimiter(delimiter))
     file.require(roles)
 
+    from sklearn.exceptions import ConvergenceWarning
+
     from ..columns import AlmostNumbers
     from ..estimators import LastLayerClassifier, LastLayerRegressor
     from ..files.folder import check_folder, save
-    from .display import columns_table, held_out_lines, notice_lines
+    from .display import columns_table, held_out_lines, notice_lines, search_lines
     from .notices import notices
     from .target import check_numbers, infer_task, kind_of, split_target
 
@@ -123,9 +132,11 @@ def fit(
     options: dict[str, Any] = {
         "hidden_layers": read_widths(hidden_layers),
         "max_epochs": max_epochs or "auto",
+        "preset": preset.value,
+        "time_limit": time_limit,
         "interval": interval.value,
         "random_state": seed,
-        "verbose": not quiet and sys.stderr.isatty(),
+        "verbose": not quiet,
     }
     console.print(f"{_bold(train)}: {table.num_rows:,} rows, {table.num_columns} columns")
     if not file.parquet and file.encoding != "utf-8":
@@ -152,7 +163,9 @@ def fit(
     console.print(columns_table(estimator.columns_, rows, formats))
     for line in notice_lines(notices(estimator.columns_, rows)):
         console.print(line)
-    estimator.train(distinct)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # a line below says so
+        estimator.train(distinct)
     kept = {target, *(column.name for column in estimator.columns_.used)}
     about = {
         "target": target,
@@ -163,7 +176,7 @@ def fit(
         "formats": {name: asdict(formats[name]) for name in formats if name in kept},
     }
     save(estimator, model, about)
-    for line in held_out_lines(estimator, target):
+    for line in [*search_lines(estimator), *held_out_lines(estimator, target)]:
         console.print(line)
     console.print(f"{_bold(model)} written in {time.monotonic() - started:.0f} s")
 

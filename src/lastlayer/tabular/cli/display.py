@@ -13,6 +13,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from ..columns import Column, Columns
+from ..estimators._settings import ended_early
 from ..files.dates import ISO, in_words
 from ..files.inference import Notice, listed_rows
 from ..files.parsing import Format
@@ -89,6 +90,18 @@ def notice_lines(notices: list[Notice], ignored: Collection[str] = ()) -> list[s
     lines = [f"[yellow]{escape(f'{name}: {text}')}[/yellow]" for name, text, _ in shown]
     more = len(lines) - MAX_NOTICES
     return [*lines[:MAX_NOTICES], *([f"and {more:,} more such columns"] if more > 0 else [])]
+
+
+def search_lines(estimator: Any) -> list[str]:
+    """What cross-validation chose, and whether a longer search might find better."""
+    layers = " x ".join(map(str, estimator.hidden_layers_)) or "none"
+    parts = [f"hidden layers {layers}", f"{estimator.num_epochs_:,} epochs"]
+    if estimator.task == "regression":
+        parts.insert(1, f"{estimator.head_} noise")
+    if estimator.num_bins_:
+        parts.insert(1, f"{estimator.num_bins_} bins")
+    line = f"chosen by held-out rows: {', '.join(parts)}"
+    return [line, *(f"[yellow]{text}[/yellow]" for text in [ended_early(estimator)] if text)]
 
 
 def held_out_lines(estimator: Any, target: str) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, ClassVar, TypeVar
@@ -12,6 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import (
     _check_sample_weight,
@@ -26,6 +28,7 @@ from ...heads import Head
 from ...network import Network
 from ...ood import threshold
 from ...training.crossfitting import CrossFit, crossfit
+from ..absence import Absence
 from ..bins import MAX_BINS, Bins
 from ..columns import Columns
 from ..encoding import Encoding
@@ -34,7 +37,16 @@ from ..predictions import Predictions
 from ..rows import Rows
 from ..screening import Screen
 from ._conformal import INTERVALS, hold_out, repeated
-from ._settings import FEW_ROWS, PRESETS, Candidate, Plan, check_settings, has_many_rows, layouts
+from ._settings import (
+    FEW_ROWS,
+    PRESETS,
+    Candidate,
+    Plan,
+    check_settings,
+    ended_early,
+    has_many_rows,
+    layouts,
+)
 
 Array = NDArray[Any]
 MakeHead = Callable[[int, float], Head]  # of the number of features and of examples
@@ -45,6 +57,7 @@ class LastLayerEstimator(BaseEstimator, ABC):  # type: ignore[misc]
     """A network with a Bayesian last layer for the rows of a table."""
 
     task: ClassVar[str]  # "regression" or "classification"
+    absence: ClassVar[type[Absence]]  # what is made of absent values
 
     # set by fit
     columns_: Columns
@@ -233,7 +246,7 @@ class LastLayerEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         density, held_out = _densities(result, encoding, data[0], weight)
         self.ood_threshold_ = threshold(held_out, self.false_alarm_rate)
         network: Any = result.model
-        absence = self._absence(result, encoding)
+        absence = self.absence.fit(result, encoding, self._num_targets)
         model = TableModel(encoding, network, result.scaling, units, density, absence)
         self._note(result)
         predictive, (_, known, share) = result.held_out()
@@ -241,10 +254,6 @@ class LastLayerEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         self.held_out_scores_ = self._scores(predictive, units, known, share.double())
         self._decide(predictive, known, share)
         self.model_ = model.double().eval()
-
-    def _absence(self, result: CrossFit, encoding: Encoding) -> Tensor | None:
-        """The variance that an absent value adds, (num_columns, num_targets), if that is known."""
-        return None
 
     def _screens(self, data: tuple[Tensor, ...], seed: int) -> bool:
         """Whether to leave out inputs that have nothing to do with the target."""
@@ -266,8 +275,9 @@ class LastLayerEstimator(BaseEstimator, ABC):  # type: ignore[misc]
                 for screen in network.modules():
                     if isinstance(screen, Screen):
                         screen.fit(*train)
-                if not candidate.widths:
-                    self._begin_linear(network, train)
+                if not candidate.widths:  # training then begins where it should end
+                    inputs, *known = train
+                    network.head.fit_features(network.backbone(inputs), *known)
                 return network
 
             return make
@@ -290,9 +300,6 @@ class LastLayerEstimator(BaseEstimator, ABC):  # type: ignore[misc]
             learning_rate=self.learning_rate,
             progress=bool(self.verbose),
         )
-
-    def _begin_linear(self, network: Network, train: tuple[Tensor, ...]) -> None:
-        """Let the training of a network without hidden layers begin where it should end."""
 
     def _to_try(self, count: int) -> list[Candidate]:
         """The networks of which cross-validation chooses one."""
@@ -320,6 +327,8 @@ class LastLayerEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         ends = {True: "time_limit", False: "max_epochs" if result.falling > 0 else "converged"}
         self.search_ended_ = ends[result.out_of_time]
         self.still_falling_ = result.falling
+        if text := ended_early(self):
+            warnings.warn(text, ConvergenceWarning, stacklevel=5)
 
     def _seed(self) -> int:
         """A seed from the random state."""
@@ -347,9 +356,7 @@ class LastLayerEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         size = width + network.head.num_features
         units, density = Units(self._num_targets), RowDensity(size)
         encoding = Encoding(len(self.columns_.used), width)
-        absence = None
-        if self.task == "regression":
-            absence = torch.zeros(len(self.columns_.used), self._num_targets, dtype=torch.float64)
+        absence = self.absence(len(self.columns_.used), self._num_targets)
         return TableModel(encoding, network, scaling, units, density, absence).double().eval()
 
     @torch.no_grad()

@@ -13,6 +13,7 @@ MIN_STEPS = 64  # of the shortest training
 MAX_STEPS = 2048  # of the longest training,
 MAX_EPOCHS = 1024  # which has at most so many epochs,
 FEW_EPOCHS, VERY_MANY_ROWS = 8, 10_000  # and from so many rows on so many
+CLEARLY = 0.01  # nats by which the NLL falls
 MANY_ROWS = 4000  # beyond which less is tried
 FEW_ROWS = 2000  # up to which a model without hidden layers may be the best
 
@@ -133,3 +134,20 @@ def _check_decays(decays: Any) -> None:
         )
     for decay in decays:
         check_number("each of weight_decays", decay)
+
+
+def ended_early(estimator: Any) -> str | None:
+    """What to say if a search ended while its held-out NLL was still falling, or too soon for it.
+
+    Not where the user chose the number of epochs.
+    """
+    gain = estimator.still_falling_
+    if estimator.search_ended_ == "time_limit":
+        return "the search ended at the time limit; a longer one may find better"
+    if estimator.max_epochs == "auto" and gain > CLEARLY:
+        more = "" if estimator.preset == "best" else 'preset="best" or '
+        return (
+            f"the search ended at {estimator.num_epochs_:,} epochs, with the held-out NLL still "
+            f"falling (by {gain:.2g} the last time); {more}a larger max_epochs may find better"
+        )
+    return None

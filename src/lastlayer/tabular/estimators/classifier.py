@@ -19,6 +19,7 @@ from ...calibration.conformal import check_level
 from ...heads import DiscriminativeClassification, GenerativeClassification
 from ...predictive import ClassificationPredictive
 from ...priors import Prior
+from ..absence import AddedTemperature
 from ..model import Units
 from ..rows import Rows
 from ..values import is_missing
@@ -110,6 +111,7 @@ class LastLayerClassifier(ClassifierMixin, LastLayerEstimator):  # type: ignore[
     """
 
     task = "classification"
+    absence = AddedTemperature
     threshold_: float | None = None
 
     def __init__(

@@ -10,16 +10,13 @@ import torch
 from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_array, check_is_fitted
 from torch import Tensor
-from torch.utils import _pytree as pytree
 
 from ..._checks import check_choice, check_count
 from ...calibration import TailScaling
 from ...heads import Head, HeteroscedasticRegression, Regression
-from ...network import Network
 from ...predictive import RegressionPredictive
 from ...priors import Prior
-from ...training.crossfitting import CrossFit
-from ..encoding import Encoding
+from ..absence import AddedVariance
 from ..model import TableModel, Units
 from ..rows import Rows
 from ..scores import explained_variance
@@ -27,7 +24,6 @@ from ..screening import screening_helps
 from ._base import Array, LastLayerEstimator, MakeHead, generator
 from ._conformal import intervals
 
-ENOUGH_ROWS = 2000  # to tell what an absent value costs
 MIN_SCALE, MAX_SCALE = 1e-150, 1e150  # of targets, whose variance must not underflow or overflow
 
 
@@ -86,6 +82,7 @@ class LastLayerRegressor(RegressorMixin, LastLayerEstimator):  # type: ignore[mi
     """
 
     task = "regression"
+    absence = AddedVariance
 
     def __init__(
         self,
@@ -257,11 +254,6 @@ class LastLayerRegressor(RegressorMixin, LastLayerEstimator):  # type: ignore[mi
             "dtype": torch.float32,
         }
 
-    def _begin_linear(self, network: Network, train: tuple[Tensor, ...]) -> None:
-        if isinstance(network.head, Regression):
-            inputs, target, weight = train
-            network.head.fit_exact(network.backbone(inputs), target, weight, estimate_noise=True)
-
     def _scaling(self) -> TailScaling:
         return TailScaling(self._num_targets)
 
@@ -279,25 +271,6 @@ class LastLayerRegressor(RegressorMixin, LastLayerEstimator):  # type: ignore[mi
             "coverage_0.9": (share * ((lower <= target) & (target <= upper))).sum(0).mean(),
         }
         return {name: float(value) for name, value in scores.items()}
-
-    @torch.no_grad()
-    def _absence(self, result: CrossFit, encoding: Encoding) -> Tensor:
-        """How much larger out-of-fold errors are than predicted, without each of the columns."""
-        absence = torch.zeros(len(encoding.complete), self._num_targets, dtype=torch.float64)
-        share = ENOUGH_ROWS // len(result.folds) + 1
-        folds = [
-            (network, [part[:share] for part in fold.held_out]) for network, fold in result.folds
-        ]
-        target, weight = (torch.cat([rows[at] for _, rows in folds]) for at in (1, 2))
-        learned = (encoding.complete + encoding.category).tolist()
-        for column in (at for at, new in enumerate(learned) if new):
-            parts = [network(encoding.without(column, rows[0])) for network, rows in folds]
-            predictive = result.scaling(
-                pytree.tree_map(lambda *tensors: torch.cat(tensors), *parts)
-            )
-            lack = (target - predictive.mean).square() - predictive.variance
-            absence[column] = ((weight.unsqueeze(-1) * lack).sum(0) / weight.sum()).clamp(min=0)
-        return absence.to(target.device)
 
     def _nonconformity(self, predictive: Any, target: Tensor) -> Tensor:
         scores: Tensor = (target - predictive.mean).abs() / predictive.stddev
