@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 import lastlayer as ll
 from experiments.__main__ import app
 from experiments.baselines.calibrated_posttrained import helpful_temperature
+from experiments.baselines.calibrated_vbll import mean_layer
 from experiments.baselines.scored import NormalizedDensity
 from experiments.baselines.sngp import MeanField, SpectralBound
 from experiments.datasets import images
@@ -96,10 +97,10 @@ def test_an_ensemble_is_the_mean_of_the_networks_of_consecutive_seeds(tmp_path):
 
 
 @pytest.mark.slow
-def test_ours_is_the_kept_network_after_posttrain_with_held_out_images(tmp_path, monkeypatch):
+def test_a_kept_network_is_posttrained_with_held_out_images(tmp_path, monkeypatch):
     problem, (plain, _) = trained("dnn", tmp_path)
     monkeypatch.setattr(ll, "fit", lambda *args, **kwargs: pytest.fail("it was trained again"))
-    _, (ours, remarks) = trained("ours", tmp_path)
+    _, (ours, remarks) = trained("dnn_posttrain", tmp_path)
     expected = ll.posttrain(plain.network, problem.train, validation=problem.held_out)
     inputs = problem.test[0]
     with torch.no_grad():
@@ -110,6 +111,25 @@ def test_ours_is_the_kept_network_after_posttrain_with_held_out_images(tmp_path,
         assert_close(predictive.probs(), tempered.probs())
         assert_close(score, (own.probs() * (1 - own.probs())).pow(0.1).sum(-1))
     assert remarks["head"] == expected.head.extra_repr()
+
+
+@pytest.mark.slow
+def test_ours_is_trained_on_larger_features_and_then_posttrained(tmp_path):
+    problem, (ours, remarks) = trained("ours", tmp_path)
+    inputs = problem.test[0]
+    backbone, larger = ours.network.backbone[0]
+    with torch.no_grad():
+        assert_close(ours.network.backbone(inputs), 3 * backbone(inputs))
+    assert larger.factor == 3
+    assert remarks["head"] == ours.network.head.extra_repr()
+
+
+def test_the_mean_layer_of_a_head_has_its_mean_logits():
+    generator = torch.Generator().manual_seed(0)
+    features = torch.randn(7, 5, generator=generator)
+    for bias in (False, True):
+        head = ll.DiscriminativeClassification(5, 3, num_data=7, bias=bias)
+        assert_close(mean_layer(head)(features), head(features).mean_logits())
 
 
 @pytest.mark.parametrize("factor", [1.0, 3.0])
