@@ -12,7 +12,7 @@ from ..harness import provenance, sections
 from ..harness.statistics import Runs
 from ..harness.tables import BLANK, bullets, printed_digits, show, table
 from . import ablation, claims, timing
-from .methods import DATASETS, FEATURE_SCALE, LONGER, NUM_TRAIN, PAPER, SMALL, WIDE
+from .methods import DATASETS, LONGER, NUM_TRAIN, PAPER, SMALL, WIDE
 from .published import PUBLISHED
 from .run import EXPERIMENT, experiment
 from .task import HELD_OUT, METRICS
@@ -82,8 +82,8 @@ def settings() -> str:
         "temperature of temperature scaling, the mean-field factor of SNGP, and the prior of ours "
         "are chosen by their NLL; other methods do not see them. DNN + `posttrain` has these "
         "images as validation data, another temperature if each half of them says so of the "
-        "other, and the generalised entropy (GEN) as its score. Ours is the same after a training "
-        f"with D-VBLL's head on features that are multiplied by {FEATURE_SCALE:g}."
+        "other, and the generalised entropy (GEN) as its score. Ours is the same after "
+        "G-VBLL's network, whose linear logits take the place of DNN's layer."
     )
     heads = (
         "D-VBLL and G-VBLL have the prior N(0, I) and inverse-Wishart(1, 1) and a KL weight of 1. "

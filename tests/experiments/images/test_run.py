@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 
 import lastlayer as ll
 from experiments.__main__ import app
+from experiments.baselines.calibrated_generative import linear_logits
 from experiments.baselines.calibrated_posttrained import helpful_temperature
-from experiments.baselines.calibrated_vbll import mean_layer
 from experiments.baselines.scored import NormalizedDensity
 from experiments.baselines.sngp import MeanField, SpectralBound
 from experiments.datasets import images
@@ -114,22 +114,26 @@ def test_a_kept_network_is_posttrained_with_held_out_images(tmp_path, monkeypatc
 
 
 @pytest.mark.slow
-def test_ours_is_trained_on_larger_features_and_then_posttrained(tmp_path):
-    problem, (ours, remarks) = trained("ours", tmp_path)
+def test_ours_begins_with_the_kept_network_of_g_vbll(tmp_path, monkeypatch):
+    problem, (generative, _) = trained("g_vbll", tmp_path)
+    monkeypatch.setattr(ll, "fit", lambda *args, **kwargs: pytest.fail("it was trained again"))
+    _, (ours, remarks) = trained("ours", tmp_path)
     inputs = problem.test[0]
-    backbone, larger = ours.network.backbone[0]
     with torch.no_grad():
-        assert_close(ours.network.backbone(inputs), 3 * backbone(inputs))
-    assert larger.factor == 3
+        assert_close(ours.network.backbone(inputs), generative.network.backbone(inputs))
     assert remarks["head"] == ours.network.head.extra_repr()
 
 
-def test_the_mean_layer_of_a_head_has_its_mean_logits():
+@pytest.mark.parametrize("noise", ["diagonal", "dense"])
+def test_linear_logits_are_those_of_a_generative_head_whose_means_are_certain(noise):
     generator = torch.Generator().manual_seed(0)
-    features = torch.randn(7, 5, generator=generator)
-    for bias in (False, True):
-        head = ll.DiscriminativeClassification(5, 3, num_data=7, bias=bias)
-        assert_close(mean_layer(head)(features), head(features).mean_logits())
+    features = torch.randn(60, 5, generator=generator)
+    head = ll.GenerativeClassification(
+        5, 3, num_data=60, noise=noise, prior=ll.Prior(kl_weight=1e-6)
+    )
+    head.fit_exact(features, torch.arange(60) % 3, estimate_noise=True)
+    probs = linear_logits(head)(features).softmax(-1)
+    assert_close(probs, head(features).probs(), atol=1e-3, rtol=0)
 
 
 @pytest.mark.parametrize("factor", [1.0, 3.0])
