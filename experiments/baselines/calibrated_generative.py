@@ -44,7 +44,8 @@ class CalibratedGenerative(GenerativeVBLL):
 def linear_logits(head: ll.GenerativeClassification) -> nn.Linear:
     r"""The logits of a head whose class means are certain, linear in the features.
 
-    $$z_k = \bar\mu_k^\top\Sigma^{-1}\phi - \tfrac12\bar\mu_k^\top\Sigma^{-1}\bar\mu_k + \log\alpha_k$$
+    $$z_k = \bar\mu_k^\top\Sigma^{-1}\phi - \tfrac12\bar\mu_k^\top\Sigma^{-1}\bar\mu_k
+      + \log\alpha_k$$
     """
     mean = head.mean
     weight = torch.linalg.solve(head.noise.covariance(), mean.mT).mT
