@@ -1,4 +1,4 @@
-"""Ours for images: `posttrain` with held-out data, and the generalised entropy as score."""
+"""`posttrain` with held-out data, a temperature if it helps, and the generalised entropy."""
 
 from __future__ import annotations
 
@@ -26,21 +26,31 @@ class CalibratedPosttrained(Derived):
     They also say whether a temperature helps; the score is GEN, at no temperature.
     """
 
-    label = "Ours"
+    label = "DNN + `posttrain`"
 
     def finish(self, model: nn.Module, task: Any) -> nn.Module:
         """The network with its posterior, its temperature and its score."""
         assert isinstance(model, PlainNetwork)
-        network = ll.posttrain(model.network, task.train, validation=task.held_out, progress=False)
-        held_out = cache_features(network.backbone, task.held_out, progress=False)
-        scaling = helpful_temperature(network.head, held_out)
-        return ScoredNetwork(network, generalized_entropy, scaling)
+        return calibrated(model.network, task)
 
     def remarks(self, model: nn.Module) -> dict[str, Any]:
         """The head, its prior and the temperature."""
-        assert isinstance(model, ScoredNetwork)
-        assert isinstance(model.scaling, TemperatureScaling)
-        return head_remark(model.network) | {"temperature": model.scaling.temperature.item()}
+        return calibration_remarks(model)
+
+
+def calibrated(network: nn.Module, task: Any) -> ScoredNetwork:
+    """A network that ends in a linear layer, after `posttrain` with the task's held-out data."""
+    fitted = ll.posttrain(network, task.train, validation=task.held_out, progress=False)
+    held_out = cache_features(fitted.backbone, task.held_out, progress=False)
+    scaling = helpful_temperature(fitted.head, held_out)
+    return ScoredNetwork(fitted, generalized_entropy, scaling)
+
+
+def calibration_remarks(model: nn.Module) -> dict[str, Any]:
+    """The head, its prior and the temperature."""
+    assert isinstance(model, ScoredNetwork)
+    assert isinstance(model.scaling, TemperatureScaling)
+    return head_remark(model.network) | {"temperature": model.scaling.temperature.item()}
 
 
 def generalized_entropy(_: Tensor, predictive: Any) -> Tensor:

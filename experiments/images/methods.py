@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from ..baselines.calibrated_generative import CalibratedGenerative
 from ..baselines.calibrated_posttrained import CalibratedPosttrained
 from ..baselines.deterministic import Deterministic
 from ..baselines.discriminative import DiscriminativeVBLL
@@ -75,7 +76,8 @@ def methods_of(backbone: str) -> dict[str, Entry]:
         "dnn_d_vbll": entry(PosttrainedVBLL, usual),
         "dnn_g_vbll": entry(PosttrainedGenerative, usual),
         "g_vbll_map": entry(GenerativeMAP, usual),
-        "ours": entry(CalibratedPosttrained, usual),
+        "dnn_posttrain": entry(CalibratedPosttrained, usual),
+        "ours": entry(CalibratedGenerative, usual),
         "dropout": entry(Dropout, usual | {"num_prediction_samples": 10}),
         "ensemble": entry(KeptEnsemble, usual),
         "bbb": entry(LastLayerBBB, longer),
@@ -100,4 +102,4 @@ PAPER = {
     "d_vbll_bbb": "D-VBLL BBB",
     "g_vbll_bbb": "G-VBLL BBB",
 }
-OURS = ("ours",)
+OURS = ("ours", "dnn_posttrain")

@@ -80,9 +80,10 @@ def settings() -> str:
         f"{HELD_OUT:.0%} of the training images, the same for every seed, are held out of all "
         f"training ({NUM_TRAIN['cifar10']:,} and {NUM_TRAIN['cifar100']:,} remain). The "
         "temperature of temperature scaling, the mean-field factor of SNGP, and the prior of ours "
-        "are chosen by their NLL; other methods do not see them. Ours is `posttrain` of DNN's "
-        "network with these images as validation data, at another temperature if each half of "
-        "them says so of the other, and its score is the generalised entropy (GEN)."
+        "are chosen by their NLL; other methods do not see them. DNN + `posttrain` has these "
+        "images as validation data, another temperature if each half of them says so of the "
+        "other, and the generalised entropy (GEN) as its score. Ours is the same after "
+        "G-VBLL's network, whose linear logits take the place of DNN's layer."
     )
     heads = (
         "D-VBLL and G-VBLL have the prior N(0, I) and inverse-Wishart(1, 1) and a KL weight of 1. "

@@ -84,8 +84,8 @@ def measure(problem: Problem) -> Measured:
         problem.num_features, int(problem.train[1].max()) + 1, num_data=len(features)
     )
     closed_form.fit_exact(features, problem.train[1])
-    add(DENSITY, ll.Network(problem.backbone, closed_form), DENSITY)
-    add(f"{DENSITY}(posttrain)", models[GENERATIVE], DENSITY)
+    add(f"{DENSITY}(fit_exact)", ll.Network(problem.backbone, closed_form), DENSITY)
+    add(DENSITY, models[GENERATIVE], DENSITY)
     labels = {name: predicted(model, problem.inside) for name, model in models.items()}
     return Measured(metrics, labels)
 

@@ -20,7 +20,7 @@ from torch.testing import assert_close
 from torch.utils.data import DataLoader, TensorDataset
 
 import lastlayer as ll
-from lastlayer.posttraining import posttrain
+from lastlayer.posttraining import Features, posttrain
 from lastlayer.posttraining.last_layer import find_last_layer
 
 T, K = 40, 3
@@ -666,3 +666,15 @@ def test_it_warns_where_the_optimum_was_not_reached(generator: torch.Generator) 
     x = torch.randn(30, 4, generator=generator)
     with pytest.warns(UserWarning, match="allow more with max_passes"):
         ll.posttrain(nn.Sequential(nn.Linear(4, 2)), (x, torch.arange(30) % 2), max_passes=2)
+
+
+@pytest.mark.parametrize(("num_features", "covariance"), [(30, "Dense"), (60, "Diagonal")])
+def test_a_layer_of_many_weights_gets_diagonal_covariances(num_features, covariance):
+    layer = nn.Linear(num_features, 100)
+    cached = Features(torch.randn(8, num_features), torch.arange(8), None)
+    made = ll.DiscriminativeClassification.from_linear(layer, cached, num_data=8)
+    assert type(made.covariance).__name__.startswith(covariance)
+    named = ll.DiscriminativeClassification.from_linear(
+        layer, cached, num_data=8, covariance="dense"
+    )
+    assert type(named.covariance).__name__.startswith("Dense")

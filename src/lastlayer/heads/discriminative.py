@@ -22,6 +22,7 @@ from ._base import Head
 from ._linear import Cached, as_linear
 from ._solver import solve
 
+MAX_DENSE_WEIGHTS = 4096  # of all classes: a layer with more gets diagonal covariances
 MIN_BIAS_VARIANCE = 1e-6  # of the prior, where features are all but zero
 
 
@@ -107,9 +108,13 @@ class DiscriminativeClassification(Head):
         """A head to replace a trained linear layer, initialised at its weights and bias.
 
         Without a prior, the bias has a variance no larger than the features give the logits: it
-        should not explain a few labels before they do.
+        should not explain a few labels before they do. Covariances are diagonal if there are more
+        than 4,096 weights, unless told: the prior is then chosen for these too.
         """
         options = {"bias": layer.bias is not None, **options}
+        num_outputs = max(layer.out_features, cls.min_outputs)
+        if num_outputs * (layer.in_features + options["bias"]) > MAX_DENSE_WEIGHTS:
+            options = {"covariance": "diagonal"} | options
         if options.get("prior") is None:
             prior, features = cls.default_prior(layer.in_features), cached[0]
             dtype = torch.promote_types(features.dtype, torch.float32)

@@ -15,6 +15,7 @@ from torch import Tensor
 from .._checks import check_range
 from .._processes import Processes
 from ..heads import DiscriminativeClassification, Head
+from ..heads.discriminative import MAX_DENSE_WEIGHTS
 from .features import Features
 from .sharing import chosen_rows
 
@@ -22,7 +23,6 @@ STEP = 10**0.5  # between variances that are tried
 MAX_STEPS = 8  # from the initial variance, up or down
 TOLERANCE = 1e-3  # of fits that only compare, in nats per example
 MAX_EXAMPLES = 25_000  # that priors are compared on
-MAX_WEIGHTS = 4096  # of all classes, up to which comparing needs no cheaper covariance
 WEAK = 100.0  # times the variance of the head's own prior, of a layer that is to overfit
 # Decision 20 has what these were set on.
 MIN_EXAMPLES = 50  # below which held-out parts say too little
@@ -180,7 +180,7 @@ def _widened(head: Head, train: Features, nll: float) -> float:
 
 def _cheap(head: Head) -> Head:
     """A copy to compare priors with: of diagonal covariance where others would be slow."""
-    small = head.num_outputs * head.width <= MAX_WEIGHTS or head.covariance.axis_aligned
+    small = head.num_outputs * head.width <= MAX_DENSE_WEIGHTS or head.covariance.axis_aligned
     if small or type(head) is not DiscriminativeClassification:
         return copy.deepcopy(head)
     new = DiscriminativeClassification(

@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 import lastlayer as ll
 from experiments.__main__ import app
+from experiments.baselines.calibrated_generative import linear_logits
 from experiments.baselines.calibrated_posttrained import helpful_temperature
 from experiments.baselines.scored import NormalizedDensity
 from experiments.baselines.sngp import MeanField, SpectralBound
@@ -96,10 +97,10 @@ def test_an_ensemble_is_the_mean_of_the_networks_of_consecutive_seeds(tmp_path):
 
 
 @pytest.mark.slow
-def test_ours_is_the_kept_network_after_posttrain_with_held_out_images(tmp_path, monkeypatch):
+def test_a_kept_network_is_posttrained_with_held_out_images(tmp_path, monkeypatch):
     problem, (plain, _) = trained("dnn", tmp_path)
     monkeypatch.setattr(ll, "fit", lambda *args, **kwargs: pytest.fail("it was trained again"))
-    _, (ours, remarks) = trained("ours", tmp_path)
+    _, (ours, remarks) = trained("dnn_posttrain", tmp_path)
     expected = ll.posttrain(plain.network, problem.train, validation=problem.held_out)
     inputs = problem.test[0]
     with torch.no_grad():
@@ -110,6 +111,29 @@ def test_ours_is_the_kept_network_after_posttrain_with_held_out_images(tmp_path,
         assert_close(predictive.probs(), tempered.probs())
         assert_close(score, (own.probs() * (1 - own.probs())).pow(0.1).sum(-1))
     assert remarks["head"] == expected.head.extra_repr()
+
+
+@pytest.mark.slow
+def test_ours_begins_with_the_kept_network_of_g_vbll(tmp_path, monkeypatch):
+    problem, (generative, _) = trained("g_vbll", tmp_path)
+    monkeypatch.setattr(ll, "fit", lambda *args, **kwargs: pytest.fail("it was trained again"))
+    _, (ours, remarks) = trained("ours", tmp_path)
+    inputs = problem.test[0]
+    with torch.no_grad():
+        assert_close(ours.network.backbone(inputs), generative.network.backbone(inputs))
+    assert remarks["head"] == ours.network.head.extra_repr()
+
+
+@pytest.mark.parametrize("noise", ["diagonal", "dense"])
+def test_linear_logits_are_those_of_a_generative_head_whose_means_are_certain(noise):
+    generator = torch.Generator().manual_seed(0)
+    features = torch.randn(60, 5, generator=generator)
+    head = ll.GenerativeClassification(
+        5, 3, num_data=60, noise=noise, prior=ll.Prior(kl_weight=1e-6)
+    )
+    head.fit_exact(features, torch.arange(60) % 3, estimate_noise=True)
+    probs = linear_logits(head)(features).softmax(-1)
+    assert_close(probs, head(features).probs(), atol=1e-3, rtol=0)
 
 
 @pytest.mark.parametrize("factor", [1.0, 3.0])
