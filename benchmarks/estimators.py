@@ -1,4 +1,4 @@
-"""Estimators for tables with default settings, on tables that none of them was tuned on.
+"""Estimators for tables with default settings: NLL, coverage and processor time.
 
 `LastLayerRegressor` beside scikit-learn's Gaussian process and Bayesian ridge regression, NGBoost,
 CatBoost with RMSEWithUncertainty, and boosted trees with conformal intervals. The tables were

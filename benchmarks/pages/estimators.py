@@ -10,6 +10,16 @@ from typing import Any
 
 from benchmarks.markdown import provenance, record, table
 
+METHODS = (
+    "LastLayerRegressor",
+    "constant noise",
+    "GaussianProcessRegressor",
+    "BayesianRidge",
+    "NGBRegressor",
+    "CatBoostRegressor",
+    "conformal trees",
+)
+FORMER = "former defaults"
 METRICS = {
     "rmse": "RMSE",
     "crps": "CRPS",
@@ -37,7 +47,7 @@ def by_table(cells: Callable[[list[dict[str, Any] | None]], list[str]], corner: 
     """A line for each table, from the rows of all methods on it, None where there is none."""
     measured = record("estimators.json")
     rows = measured["sections"]["summary"]
-    methods = list(dict.fromkeys(row["method"] for row in rows))
+    methods = sorted({row["method"] for row in rows}, key=[*METHODS, FORMER].index)
     lines = []
     for name, group in itertools.groupby(rows, key=lambda row: row["table"]):
         of_table = {row["method"]: row for row in group}

@@ -22,7 +22,7 @@ from .folds import CrossFit, Fold, Tensors, calibrated, held_out_predictions
 from .options import Options
 from .run import run
 from .schedules import Schedule
-from .search import Problem, Setting, alike, lengths, race
+from .search import Problem, Setting, alike, label, lengths, most_examples, race
 from .soap import SOAP
 
 __all__ = ["CrossFit", "Fold", "calibrated", "crossfit", "crossfit_many", "held_out_predictions"]
@@ -188,7 +188,7 @@ def crossfit_many(  # noqa: D417 (the options are those of crossfit)
         )
     ]
     budget = Budget(time_limit)
-    shown = SearchBar(options.progress, _most_examples(problems, num_models))
+    shown = SearchBar(options.progress, most_examples(problems, num_models))
     traces = defaultdict[int, dict[Any, Any]](dict)  # of steps, alike in tries of an alternative
     with closing(shown) as bar:
         while going := alike([problem for problem in problems if problem.wants is not None]):
@@ -197,7 +197,7 @@ def crossfit_many(  # noqa: D417 (the options are those of crossfit)
             started, setting = time.monotonic(), settings[going[0].wants or 0]
             _try(going, setting, options, scaling, bar, budget, traces[setting.alternative])
             budget.took(setting, time.monotonic() - started)
-            bar.say(_label(problems))
+            bar.say(label(problems))
         for problem in problems:
             problem.check()
         for setting in settings:
@@ -298,25 +298,3 @@ def _train(
         Trained(model.eval(), h.failed, not h.failed and len(h) < setting.epochs)
         for model, h in zip(models, histories, strict=True)
     ]
-
-
-def _label(problems: Sequence[Problem]) -> str:
-    """What a progress bar says: how far the search is, and how good the best setting so far."""
-    tries = max(len(problem.tries) for problem in problems)
-    best = sum(problem.best.nll for problem in problems) / len(problems)
-    return f"try {tries + 1} (held-out NLL so far {best:.4g})"
-
-
-def _most_examples(problems: Sequence[Problem], num_models: int) -> int:
-    """How many examples the longest possible search shows to its models."""
-    settings = problems[0].settings
-    epochs = sorted({setting.epochs for setting in settings})
-    decays = len({setting.weight_decay for setting in settings})
-    total = sum(epochs) * (decays - 1)
-    for length in epochs:
-        total, num_models = total + length * num_models, (num_models + 1) // 2
-    return sum(
-        total * sum(len(fold.train[0]) for fold in problem.folds)
-        + epochs[-1] * len(problem.data[0])
-        for problem in problems
-    )

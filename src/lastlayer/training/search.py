@@ -185,3 +185,25 @@ def alike(problems: list[Problem]) -> list[Problem]:
     """The problems that are to try the first of all wanted settings."""
     first = min((problem.wants or 0 for problem in problems), default=0)
     return [problem for problem in problems if problem.wants == first]
+
+
+def label(problems: Sequence[Problem]) -> str:
+    """What a progress bar says: how far the search is, and how good the best setting so far."""
+    tries = max(len(problem.tries) for problem in problems)
+    best = sum(problem.best.nll for problem in problems) / len(problems)
+    return f"try {tries + 1} (held-out NLL so far {best:.4g})"
+
+
+def most_examples(problems: Sequence[Problem], num_models: int) -> int:
+    """How many examples the longest possible search shows to its models."""
+    settings = problems[0].settings
+    epochs = sorted({setting.epochs for setting in settings})
+    decays = len({setting.weight_decay for setting in settings})
+    total = sum(epochs) * (decays - 1)
+    for length in epochs:
+        total, num_models = total + length * num_models, (num_models + 1) // 2
+    return sum(
+        total * sum(len(fold.train[0]) for fold in problem.folds)
+        + epochs[-1] * len(problem.data[0])
+        for problem in problems
+    )
