@@ -11,6 +11,7 @@ import torch
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 
 from lastlayer.sklearn import LastLayerRegressor, load, save
+from lastlayer.tabular.bins import PER_INPUT
 from lastlayer.tabular.estimators._settings import PRESETS, Plan, ended_early
 from tests.helpers.estimators import QUICK, QUICKEST
 from tests.helpers.prices import table
@@ -193,11 +194,11 @@ def test_useless_columns_are_left_out_and_the_model_is_saved_with_that(tmp_path)
 @pytest.mark.slow
 def test_bins_are_chosen_where_the_target_jumps_and_are_saved(tmp_path):
     generator = np.random.default_rng(0)
-    X = generator.uniform(-1, 1, size=(600, 2))
-    y = np.floor(6 * X[:, 0]) % 2 + 0.1 * generator.standard_normal(600)
-    model = LastLayerRegressor(max_epochs=32, random_state=0).fit(X[:400], y[:400])
-    assert model.num_bins_ == 16
-    assert len(model.tried_) >= 5
+    X = generator.uniform(-1, 1, size=(2400, 2))
+    y = np.floor(6 * X[:, 0]) % 2 + 0.1 * generator.standard_normal(2400)
+    model = LastLayerRegressor(max_epochs=8, random_state=0).fit(X[:2200], y[:2200])
+    assert model.num_bins_ == 2 * PER_INPUT
+    assert len(model.tried_) >= 4
     save(model, tmp_path / "model")
     loaded = load(tmp_path / "model")
     np.testing.assert_array_equal(loaded.predict_interval(X), model.predict_interval(X))
@@ -223,7 +224,9 @@ def test_a_limit_of_time_ends_a_search_and_a_limit_of_epochs_is_named(regression
     assert model.search_ended_ == "time_limit"
     assert np.isfinite(model.predict(regression[0])).all()
     model.still_falling_, model.search_ended_ = 0.2, "max_epochs"
-    assert "still falling (by 0.2 the last time)" in (ended_early(model) or "")
+    warning = ended_early(model)
+    assert warning is not None
+    assert "still falling (by 0.2 the last time)" in warning
     model.still_falling_ = 0.001
     assert ended_early(model) is None
 

@@ -303,7 +303,8 @@ class LastLayerEstimator(BaseEstimator, ABC):  # type: ignore[misc]
 
     def _to_try(self, count: int) -> list[Candidate]:
         """The networks of which cross-validation chooses one."""
-        binned = PRESETS[self.preset].binned and 0 < len(self._bins.source) <= min(MAX_BINS, count)
+        varied, few = PRESETS[self.preset].varied, count <= FEW_ROWS
+        binned = varied and not few and 0 < len(self._bins.source) <= MAX_BINS
         # a network with bins can do what one without can, and many rows teach it to
         kinds = [True] if has_many_rows(self.preset, count) else [False, True]
         found = [
@@ -312,7 +313,7 @@ class LastLayerEstimator(BaseEstimator, ABC):  # type: ignore[misc]
             for with_bins in (kinds if binned and widths else [False])
             for head in self._heads()
         ]
-        if self.hidden_layers and binned and count <= FEW_ROWS:
+        if self.hidden_layers and varied and few:
             found.append(Candidate(next(iter(self._heads())), (), False))
         return found
 

@@ -15,7 +15,7 @@ MAX_EPOCHS = 1024  # which has at most so many epochs,
 FEW_EPOCHS, VERY_MANY_ROWS = 8, 10_000  # and from so many rows on so many
 CLEARLY = 0.01  # nats by which the NLL falls
 MANY_ROWS = 4000  # beyond which less is tried
-FEW_ROWS = 2000  # up to which a model without hidden layers may be the best
+FEW_ROWS = 2000  # up to which a linear model is tried, and from which on bins are
 
 
 class Preset(NamedTuple):
@@ -23,7 +23,7 @@ class Preset(NamedTuple):
 
     length: float  # factor of the longest training
     enough_held_out: int  # rows to choose and calibrate by; then no further fold is held out
-    binned: bool  # whether to try bins
+    varied: bool  # whether to try bins or a linear model, by the number of rows
     wider: bool  # whether to try wider and deeper networks
     weight_decays: tuple[float, ...]  # of which only the first with many rows
 
