@@ -105,7 +105,8 @@ def page(runs: Runs) -> str:
         f"## Simple regret\n\n{sections.metric_table(runs, methods, SIMPLE)}",
         "## Settings\n\nThose of the [wheel](../bandits/README.md), but ours has rewards in "
         "units of the largest, and the network and learning rate that it had before those of the "
-        f"wheel were chosen: on digits (seed 100) they do better.\n\n{provenance.settings(runs, EXPERIMENT)}",
+        "wheel were chosen: on digits (seed 100) they do better.\n\n"
+        + provenance.settings(runs, EXPERIMENT),
         f"## Time\n\n{provenance.times(runs, {'all agents': list(runs.methods)})}",
         f"## Missing\n\n{provenance.missing(runs, EXPERIMENT)}",
     ]
