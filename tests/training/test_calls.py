@@ -31,7 +31,7 @@ class DoublingNetwork(ll.Network):
 
 
 def doubling(head: Any) -> Any:
-    class DoublingHead(head):  # type: ignore[misc]
+    class DoublingHead(head):
         def forward(self, features: Tensor, *rest: Any) -> Any:
             return super().forward(2 * features, *rest)
 
