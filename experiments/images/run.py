@@ -15,7 +15,7 @@ from ..harness.jobs import Experiment
 from . import ablation as kl_weights
 from . import estimate as estimates
 from . import timing as times
-from .methods import DATASETS, NUM_TRAIN, OURS, PAPER, methods_of
+from .methods import DATASETS, NUM_TRAIN, PAPER, methods_of
 from .task import BACKBONES, ImageTask, task
 
 
@@ -46,7 +46,7 @@ def images(
     methods: Annotated[
         str,
         typer.Option(
-            help=f"Of {', '.join(EXPERIMENT.entries)}, with commas; paper, ours, all, or "
+            help=f"Of {', '.join(EXPERIMENT.entries)}, with commas; paper, all, or "
             "installed, those whose packages are there."
         ),
     ] = "installed",
@@ -104,7 +104,6 @@ def images(
     chosen = experiment(backbone)
     groups = {
         "paper": list(PAPER),
-        "ours": [name for name in chosen.entries if name in OURS],
         "installed": command.installed(chosen),
     }
     command.run(
