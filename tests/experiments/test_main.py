@@ -54,6 +54,8 @@ def test_report_writes_a_page_for_each_experiment_with_records_and_an_index(tmp_
     shutil.copy(RECORDED / "images" / "cifar10-dnn.jsonl", tmp_path / "images")
     (tmp_path / "bandits").mkdir()
     shutil.copy(RECORDED / "bandits" / "wheel-uniform.jsonl", tmp_path / "bandits")
+    (tmp_path / "classes").mkdir()
+    shutil.copy(RECORDED / "classes" / "digits-uniform.jsonl", tmp_path / "classes")
     (tmp_path / "bayesopt").mkdir()
     shutil.copy(RECORDED / "bayesopt" / "branin-random.jsonl", tmp_path / "bayesopt")
     (tmp_path / "active").mkdir()

@@ -135,6 +135,11 @@ class TableModel(nn.Module):
 
 
 def describe(encoding: Encoding, network: Network, inputs: Tensor) -> Tensor:
-    """Network inputs of rows, without rare levels, and their features, side by side."""
+    """Network inputs of rows, without rare levels, and learned features, side by side."""
     inputs = encoding.usual(inputs)
-    return torch.cat([inputs, network.backbone(inputs)], -1)
+    return torch.cat([inputs, network.backbone(inputs)], -1) if learns(network) else inputs
+
+
+def learns(network: Network) -> bool:
+    """Whether a network has features of its own: without hidden layers they are its inputs."""
+    return any(True for _ in network.backbone.parameters())

@@ -32,7 +32,7 @@ from ..absence import Absence
 from ..bins import MAX_BINS, Bins
 from ..columns import Columns
 from ..encoding import Encoding
-from ..model import RowDensity, TableModel, Units, describe
+from ..model import RowDensity, TableModel, Units, describe, learns
 from ..predictions import Predictions
 from ..rows import Rows
 from ..screening import Screen
@@ -354,7 +354,7 @@ class LastLayerEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         chosen = Candidate(self.head_, tuple(self.hidden_layers_), self.num_bins_ > 0)
         network = self._network(width, self.num_data_, chosen, Bins(width, self.num_bins_))
         scaling = self._scaling()
-        size = width + network.head.num_features
+        size = width + (network.head.num_features if learns(network) else 0)
         units, density = Units(self._num_targets), RowDensity(size)
         encoding = Encoding(len(self.columns_.used), width)
         absence = self.absence(len(self.columns_.used), self._num_targets)
