@@ -8,7 +8,7 @@ from torch import Tensor, nn
 FEW_VALUES = 4  # of an input, below which it has no bins
 ENOUGH_ROWS = 20_000  # for quantiles
 MAX_BINS = 512  # beyond which they are not tried
-PER_INPUT = 16
+MANY_ROWS = 2000  # from which on there are more bins
 
 
 class Bins(nn.Module):
@@ -37,7 +37,8 @@ class Bins(nn.Module):
     @classmethod
     def fit(cls, inputs: Tensor) -> Bins:
         """Bins with equally many rows each, of inputs (T, width) that have enough values."""
-        shares = torch.linspace(0, 1, PER_INPUT + 1).to(inputs)
+        per_input = 16 if len(inputs) >= MANY_ROWS else 8
+        shares = torch.linspace(0, 1, per_input + 1).to(inputs)
         source: list[Tensor] = []
         start: list[Tensor] = []
         size: list[Tensor] = []

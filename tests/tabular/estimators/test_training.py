@@ -11,7 +11,6 @@ import torch
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 
 from lastlayer.sklearn import LastLayerRegressor, load, save
-from lastlayer.tabular.bins import PER_INPUT
 from lastlayer.tabular.estimators._settings import PRESETS, Plan, ended_early
 from tests.helpers.estimators import QUICK, QUICKEST
 from tests.helpers.prices import table
@@ -197,7 +196,7 @@ def test_bins_are_chosen_where_the_target_jumps_and_are_saved(tmp_path):
     X = generator.uniform(-1, 1, size=(2400, 2))
     y = np.floor(6 * X[:, 0]) % 2 + 0.1 * generator.standard_normal(2400)
     model = LastLayerRegressor(max_epochs=8, random_state=0).fit(X[:2200], y[:2200])
-    assert model.num_bins_ == 2 * PER_INPUT
+    assert model.num_bins_ == 2 * 16
     assert len(model.tried_) >= 4
     save(model, tmp_path / "model")
     loaded = load(tmp_path / "model")

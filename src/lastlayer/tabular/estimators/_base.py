@@ -304,17 +304,19 @@ class LastLayerEstimator(BaseEstimator, ABC):  # type: ignore[misc]
     def _to_try(self, count: int) -> list[Candidate]:
         """The networks of which cross-validation chooses one."""
         varied, few = PRESETS[self.preset].varied, count <= FEW_ROWS
-        binned = varied and not few and 0 < len(self._bins.source) <= MAX_BINS
+        heads = list(self._heads())  # three networks race on small tables, more take too long
+        room = len(heads) == 1 or not few
+        binned = varied and room and 0 < len(self._bins.source) <= min(MAX_BINS, count)
         # a network with bins can do what one without can, and many rows teach it to
         kinds = [True] if has_many_rows(self.preset, count) else [False, True]
         found = [
             Candidate(head, widths, with_bins)
             for widths in layouts(self.preset, self.hidden_layers)
             for with_bins in (kinds if binned and widths else [False])
-            for head in self._heads()
+            for head in heads
         ]
         if self.hidden_layers and varied and few:
-            found.append(Candidate(next(iter(self._heads())), (), False))
+            found.append(Candidate(heads[0], (), False))
         return found
 
     def _note(self, result: CrossFit) -> None:

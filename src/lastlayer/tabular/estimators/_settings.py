@@ -15,7 +15,7 @@ MAX_EPOCHS = 1024  # which has at most so many epochs,
 FEW_EPOCHS, VERY_MANY_ROWS = 8, 10_000  # and from so many rows on so many
 CLEARLY = 0.01  # nats by which the NLL falls
 MANY_ROWS = 4000  # beyond which less is tried
-FEW_ROWS = 2000  # up to which a linear model is tried, and from which on bins are
+FEW_ROWS = 2000  # up to which a linear model is tried, and bins only where there is one head
 
 
 class Preset(NamedTuple):
