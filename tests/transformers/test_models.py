@@ -7,13 +7,16 @@ import pytest
 import torch
 from torch import Tensor
 from torch.testing import assert_close
+from torch.utils.data import IterableDataset
 from transformers import (
     AutoModelForSequenceClassification,
     AutoModelForTokenClassification,
     BertConfig,
     BertForSequenceClassification,
+    BertForTokenClassification,
     BertModel,
     GPT2Config,
+    GPT2ForSequenceClassification,
     GPT2Model,
     Trainer,
     TrainingArguments,
@@ -53,8 +56,12 @@ def bert() -> BertModel:
     return BertModel(bert_config())
 
 
+def gpt_config() -> GPT2Config:
+    return GPT2Config(n_embd=WIDTH, n_layer=1, n_head=2, n_positions=16, **SIZES)
+
+
 def gpt() -> GPT2Model:
-    return GPT2Model(GPT2Config(n_embd=WIDTH, n_layer=1, n_head=2, n_positions=16, **SIZES))
+    return GPT2Model(gpt_config())
 
 
 def texts(count: int = 6) -> dict[str, Tensor]:
@@ -95,6 +102,7 @@ def test_softmax_of_the_logits_are_the_probabilities_of_the_head(head: str) -> N
     if head == "discriminative":
         assert_close(output.variance, predictive.logit_variance)
     assert_close(model.predict(**inputs).probs(), predictive.probs())
+    model.head.num_data = 6
     assert model.train()(**inputs, labels=labels).logits is None, "training predicts nothing"
 
 
@@ -132,8 +140,17 @@ def test_tokens_without_a_label_do_not_count() -> None:
     features = model.backbone(**inputs).last_hidden_state[:, :2]
     assert_close(output.loss, model.head(features, labels[:, :2]))
     assert output.logits.shape == (6, LENGTH, 2)
-    with pytest.raises(ValueError, match="no label in this batch"):
-        model(**inputs, labels=torch.full_like(labels, -100))
+    nothing = model(**inputs, labels=torch.full_like(labels, -100)).loss
+    elbo = model.head.elbo(features, labels[:, :2])
+    assert_close(nothing, (elbo.kl - elbo.log_prior) / model.head.num_data)  # λ = 1
+
+
+def test_training_without_the_number_of_examples_says_what_to_do() -> None:
+    model = LastLayerForSequenceClassification.from_backbone(bert(), num_labels=2)
+    labels = torch.zeros(6, dtype=torch.long)
+    with pytest.raises(ValueError, match=r"HeadCallback\(\)\]\), or num_data="):
+        model(**texts(), labels=labels)
+    assert model.eval()(**texts(), labels=labels).loss.isfinite()
 
 
 @pytest.mark.parametrize("auto", [True, False])
@@ -219,7 +236,9 @@ def test_pairs_train_the_reward() -> None:
 # ----------------------------------------------------------------------------------- training
 
 
-def train(model: Any, data: Any, folder: Path, **options: Any) -> Trainer:
+def train(
+    model: Any, data: Any, folder: Path, callback: HeadCallback | None = None, **options: Any
+) -> Trainer:
     arguments = TrainingArguments(
         output_dir=str(folder),
         per_device_train_batch_size=4,
@@ -231,9 +250,8 @@ def train(model: Any, data: Any, folder: Path, **options: Any) -> Trainer:
         disable_tqdm=True,
         **options,
     )
-    trainer = Trainer(
-        model, arguments, train_dataset=data, eval_dataset=data, callbacks=[HeadCallback()]
-    )
+    callbacks: list[Any] = [callback or HeadCallback()]
+    trainer = Trainer(model, arguments, train_dataset=data, eval_dataset=data, callbacks=callbacks)
     trainer.train()
     return trainer
 
@@ -253,6 +271,37 @@ def test_the_trainer_trains_evaluates_and_sets_the_number_of_examples(head, tmp_
     predictions = trainer.predict(data).predictions
     logits = predictions[0] if isinstance(predictions, tuple) else predictions
     assert logits.shape == (len(data), 2)
+
+
+class Stream(IterableDataset[Any]):
+    """A data set that has to be told how long it is."""
+
+    def __init__(self) -> None:
+        self.rows = rows()
+
+    def __iter__(self) -> Any:
+        return iter(self.rows)
+
+
+@pytest.mark.filterwarnings("ignore:.*pin_memory")
+def test_a_stream_trains_with_its_number_of_examples(tmp_path) -> None:
+    stream: Any = Stream()
+    options: Any = {"num_labels": 2, "head": "generative"}
+    model: Any = LastLayerForSequenceClassification.from_backbone(bert(), **options)
+    with pytest.raises(ValueError, match=r"HeadCallback\(num_data=…\)"):
+        train(model, stream, tmp_path, max_steps=2)
+    train(model, stream, tmp_path, HeadCallback(12), max_steps=2)
+    assert model.head.num_data == 12
+    counts = torch.bincount(torch.tensor([row["labels"] for row in stream]), minlength=2)
+    assert_close(model.head.concentration, model.head.prior_concentration + counts)
+
+
+@pytest.mark.filterwarnings("ignore:.*pin_memory")
+def test_labels_that_are_no_class_are_named_before_training(tmp_path) -> None:
+    data: Any = [row | {"labels": 1 + row["labels"]} for row in rows()]
+    model = LastLayerForSequenceClassification.from_backbone(bert(), num_labels=2)
+    with pytest.raises(ValueError, match="got values from 1 to 2"):
+        train(model, data, tmp_path)
 
 
 @pytest.mark.filterwarnings("ignore:.*pin_memory")
@@ -318,3 +367,49 @@ def test_a_classifier_with_adapters_is_posttrained_too() -> None:
     with torch.no_grad():
         features = adapted.get_base_model().bert(**inputs).pooler_output
         assert_close(network.backbone(inputs), features)
+
+
+def test_a_classifier_of_tokens_is_posttrained_on_those_with_a_label() -> None:
+    model = BertForTokenClassification(bert_config()).eval()
+    data = rows(40, tokens=True)
+    options: Any = {"prior": ll.Prior(), "tolerance": 1e-9, "max_passes": 300, "progress": False}
+    network = posttrain(model, data, **options)
+    tokens, mask = (
+        torch.tensor([r[name] for r in data]) for name in ("input_ids", "attention_mask")
+    )
+    labels = torch.tensor([row["labels"] for row in data])
+    with torch.no_grad():
+        features = model.bert(tokens, attention_mask=mask).last_hidden_state
+    known = labels != -100
+    layer = torch.nn.Sequential(model.classifier)
+    data_of_layer = (features[known], labels[known])
+    expected = ll.posttrain(layer, data_of_layer, **options)
+    probs = network({"input_ids": tokens, "attention_mask": mask}).probs()
+    assert_close(probs, expected(features).probs(), atol=1e-3, rtol=0)
+
+
+@pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")
+@pytest.mark.parametrize("adapters", [False, True])
+def test_a_decoder_that_classifies_its_last_token_is_posttrained(adapters: bool) -> None:
+    model: Any = GPT2ForSequenceClassification(gpt_config()).eval()
+    if adapters:
+        peft = pytest.importorskip("peft", reason="install lastlayer[test]")
+        options = {"target_modules": ["c_attn"], "modules_to_save": ["score"], "r": 2}
+        model = peft.get_peft_model(model, peft.LoraConfig(fan_in_fan_out=True, **options)).eval()
+    data, inputs = rows(40), texts()
+    expected = model(**inputs).logits.detach()
+    network = posttrain(model, data, progress=False)
+    with torch.no_grad():
+        inner = model.get_base_model() if adapters else model
+        hidden = inner.transformer(**inputs).last_hidden_state
+        last = inputs["attention_mask"].sum(-1) - 1
+        assert_close(network.backbone(inputs), hidden[torch.arange(6), last])
+    assert_close(model(**inputs).logits, expected)  # as it was
+
+
+def test_what_cannot_be_posttrained_is_said() -> None:
+    with pytest.raises(ValueError, match=r"'labels' or 'label', got \['input_ids'\]"):
+        posttrain(BertForSequenceClassification(bert_config()), [{"input_ids": [1, 2]}])
+    model = LastLayerForSequenceClassification.from_backbone(bert(), num_labels=2)
+    with pytest.raises(TypeError, match="has a Bayesian head already"):
+        posttrain(model, rows())

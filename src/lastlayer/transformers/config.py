@@ -22,6 +22,7 @@ HEADS: dict[str, type[Head]] = {
     "regression": Regression,
 }
 POOLINGS = ("first", "last", "mean")
+UNKNOWN = 1.0  # the number of training examples that nobody told
 
 
 class LastLayerConfig(PretrainedConfig):
@@ -32,7 +33,7 @@ class LastLayerConfig(PretrainedConfig):
         head: "discriminative", "generative" or "regression".
         head_options: arguments of the head, such as {"covariance": "diagonal"}; a `Prior` too.
         num_data: the number of training examples (of tokens, where tokens have labels); the
-            callback `HeadCallback` sets it.
+            callback `HeadCallback` sets it. Training needs it.
         pooling: what represents a sequence: its "first" token, its "last" one, or their "mean".
             By default the last for causal models, else the mean.
         kwargs: of every configuration, such as `num_labels` or `id2label`.
@@ -46,7 +47,7 @@ class LastLayerConfig(PretrainedConfig):
         backbone_config: PretrainedConfig | dict[str, Any] | None = None,
         head: str = "discriminative",
         head_options: dict[str, Any] | None = None,
-        num_data: float = 1.0,
+        num_data: float = UNKNOWN,
         pooling: str | None = None,
         **kwargs: Any,
     ) -> None:

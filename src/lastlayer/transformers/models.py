@@ -18,7 +18,7 @@ from transformers import (
 from transformers.utils.generic import ModelOutput
 
 from ..predictive import Predictive
-from .config import LastLayerConfig
+from .config import UNKNOWN, LastLayerConfig
 
 IGNORED = -100  # the label of what has none
 AnyModel = TypeVar("AnyModel", bound="LastLayerModel")
@@ -115,6 +115,16 @@ class LastLayerModel(PreTrainedModel):
             mask = torch.ones(hidden.shape[:2], device=hidden.device)
         return mask.to(hidden.device)
 
+    def _loss(self, features: Tensor, target: Tensor, weight: Tensor | None = None) -> Tensor:
+        """The head's loss, or in training an error if nobody told the number of examples."""
+        if self.training and self.head.num_data == UNKNOWN:
+            raise ValueError(
+                "the number of training examples is not known, by which the prior is weighted: "
+                "pass Trainer(…, callbacks=[HeadCallback()]), or num_data=… to from_backbone"
+            )
+        loss: Tensor = self.head(features, target, weight)
+        return loss
+
     def _output(self, features: Tensor, loss: Tensor | None, output: Any) -> LastLayerOutput:
         logits = variance = None
         if not self.training or loss is None:
@@ -127,7 +137,7 @@ class LastLayerModel(PreTrainedModel):
 class LastLayerForSequenceClassification(LastLayerModel):
     """A label, or with `head="regression"` numbers, for each sequence.
 
-    `labels` of −100 are ignored. `predict` returns the whole predictive.
+    Classes of −100 are ignored. `predict` returns the whole predictive.
     """
 
     def forward(
@@ -154,10 +164,9 @@ class LastLayerForSequenceClassification(LastLayerModel):
         loss = None
         if labels is not None:
             if self.config.head == "regression":
-                labels = labels.to(features.dtype)
-                loss = self.head(features, labels)
+                loss = self._loss(features, labels.to(features.dtype))
             else:
-                loss = self.head(*labelled(features, labels))
+                loss = self._loss(features, *averaged(labels))
         return self._output(features, loss, output)
 
     @torch.no_grad()
@@ -191,7 +200,7 @@ class LastLayerForTokenClassification(LastLayerModel):
             output_hidden_states=output_hidden_states,
             output_attentions=output_attentions,
         )
-        loss = None if labels is None else self.head(*labelled(features, labels))
+        loss = None if labels is None else self._loss(features, *averaged(labels))
         return self._output(features, loss, output)
 
     @torch.no_grad()
@@ -201,12 +210,16 @@ class LastLayerForTokenClassification(LastLayerModel):
         return predictive
 
 
-def labelled(features: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """The features and labels of what has a label, (T, N) and (T,)."""
+def labelled(labels: Tensor) -> tuple[Tensor, Tensor]:
+    """Labels, and their weights: zero for those to ignore."""
     known = labels != IGNORED
-    if not known.any():
-        raise ValueError(f"no label in this batch: all are {IGNORED}")
-    return features[known], labels[known]
+    return labels.where(known, 0), known.to(torch.get_default_dtype())
+
+
+def averaged(labels: Tensor) -> tuple[Tensor, Tensor]:
+    """Labels, and weights by which a mean is that of those not to ignore; all zero for none."""
+    labels, weight = labelled(labels)
+    return labels, weight * (weight.numel() / weight.sum().clamp(min=1))
 
 
 def summary(predictive: Any) -> tuple[Tensor, Tensor | None]:

@@ -54,7 +54,7 @@ class LastLayerForPairwiseReward(LastLayerModel):
             {"input_ids": input_ids_rejected, "attention_mask": attention_mask_rejected},
         )
         preferred = torch.ones(len(difference), dtype=torch.long, device=difference.device)
-        loss = self.head(difference, preferred) if return_loss else None
+        loss = self._loss(difference, preferred) if return_loss else None
         if self.training:
             return LastLayerOutput(loss)
         log_prob = self.head(difference).log_prob(preferred)
