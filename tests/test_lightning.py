@@ -112,6 +112,22 @@ def test_the_last_layer_is_solved_at_the_end() -> None:
     assert_close(torch.cat([one.mean for one in predictions]), module(data[0]).mean)
 
 
+@pytest.mark.parametrize("precision", ["bf16-mixed", "bf16-true", "64-true"])
+def test_the_last_layer_is_solved_in_any_precision_of_training(precision: str) -> None:
+    torch.set_default_dtype(torch.float32)
+    inputs, target = (part.float() for part in curve())
+    module = Anyones(regression())
+    run = trainer(callbacks=[HeadCallback(solve=True)], precision=precision)
+    run.fit(module, loader((inputs, target)))
+    network = module.network
+    expected = copy.deepcopy(network.head)
+    inputs, target = (part.to(network.head.mean.dtype) for part in (inputs, target))
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16, "mixed" in precision):
+        features = network.backbone(inputs).to(network.head.mean.dtype)
+    expected.fit_features(features, target)
+    assert_close(network.head.mean, expected.mean)
+
+
 def parts_of(network: ll.Network) -> tuple[nn.Module, ll.Head]:
     return network.backbone, network.head
 

@@ -237,6 +237,7 @@ def _features(trainer: Trainer, module: LightningModule, head: Head) -> Features
         given = signature.bind(head, *args, **kwargs).arguments
         if given.get("target") is not None:
             last = given["features"].ndim - 2  # of the leading dimensions
+            given["features"] = given["features"].to(head.mean.dtype)  # not autocast's
             parts = (given.get(name) for name in ("features", "target", "weight"))
             rows.append([None if p is None else p.flatten(0, last).cpu() for p in parts])
 
@@ -244,7 +245,7 @@ def _features(trainer: Trainer, module: LightningModule, head: Head) -> Features
     takes_index = "batch_idx" in inspect.signature(step).parameters
     with head.register_forward_pre_hook(keep, with_kwargs=True), _evaluating(module):
         for index, batch in enumerate(_loader(trainer)):
-            batch = trainer.strategy.batch_to_device(batch)
+            batch = trainer.strategy.batch_to_device(trainer.precision_plugin.convert_input(batch))
             with trainer.precision_plugin.train_step_context():
                 step(batch, index) if takes_index else step(batch)
     if trainer.world_size > 1:
