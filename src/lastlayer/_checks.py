@@ -20,16 +20,15 @@ def check_choice(name: str, value: object, choices: Iterable[str]) -> None:
     if value in choices:
         return
     near = difflib.get_close_matches(str(value), choices, n=1)
-    hint = (
-        f"did you mean {near[0]!r}?" if near else f"choose one of {', '.join(map(repr, choices))}"
-    )
-    raise ValueError(f"{name} must be one of {choices}, got {value!r}; {hint}")
+    hint = f"; did you mean {near[0]!r}?" if near else ""
+    raise ValueError(f"{name} must be one of {choices}, got {value!r}{hint}")
 
 
 def check_positive(name: str, value: float) -> None:
     """Raise unless value is a finite number above zero."""
     if not _is_number(value) or not value > 0:
-        raise ValueError(f"{name} must be a finite number above zero, got {value!r}")
+        got = f"a {type(value).__name__}" if hasattr(value, "__array__") else repr(value)
+        raise ValueError(f"{name} must be a finite number above zero, got {got}")
 
 
 def check_number(name: str, value: float) -> None:
@@ -51,6 +50,11 @@ def check_count(name: str, value: int, minimum: int = 1, hint: str = "") -> None
 
 def check_features(features: Tensor, num_features: int, like: Tensor) -> None:
     """Raise unless features are (*batch, num_features), of the head's dtype and device."""
+    if not isinstance(features, Tensor):
+        raise TypeError(
+            f"features must be a tensor, got a {type(features).__name__}; convert arrays by "
+            "torch.as_tensor"
+        )
     if features.ndim == 0 or features.shape[-1] != num_features:
         raise ValueError(
             f"features must end in num_features={num_features}, got shape "

@@ -236,3 +236,8 @@ def test_sampled_mean_probabilities_converge_to_the_quadrature(
 
     mean, error = sampled(probs)
     assert_within_standard_errors(discriminative.probs(), mean, error + 1e-4)
+
+
+def test_printing_a_predictive_shows_shapes_in_one_line(gaussian: ll.GaussianPredictive) -> None:
+    expected = "mean: (4, 3), epistemic_variance: (4, 3), noise_variance: (4, 3)"
+    assert repr(gaussian) == f"GaussianPredictive({expected})"

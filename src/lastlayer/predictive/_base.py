@@ -16,7 +16,7 @@ from torch.utils import _pytree as pytree
 Self = TypeVar("Self", bound="Predictive")
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Predictive(ABC):
     """A batch of predictive distributions, and what can be done to them.
 
@@ -61,6 +61,12 @@ class Predictive(ABC):
             f"the model must return a predictive of {cls.task}, as lastlayer's heads do, got "
             f"{type(value).__name__}; {hint if isinstance(value, Predictive) else cls.plain}"
         )
+
+    def __repr__(self) -> str:
+        """The shapes of the tensors."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        shown = (f"{name}: {tuple(getattr(v, 'shape', ()))}" for name, v in values.items())
+        return f"{type(self).__name__}({', '.join(shown)})"
 
     # -------------------------------------------------------------------------------- tensors
 

@@ -16,7 +16,7 @@ from ._base import as_shape, log_mean_exp
 from .classification import ClassificationPredictive, entropy
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class DiscriminativePredictive(ClassificationPredictive):
     """Softmax of independent Gaussian logits.
 
@@ -137,7 +137,7 @@ class DiscriminativePredictive(ClassificationPredictive):
         return mean + self.logit_variance.sqrt() * noise
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class GenerativePredictive(ClassificationPredictive):
     """Bayes' rule over Gaussian class densities.
 
@@ -207,7 +207,7 @@ class GenerativePredictive(ClassificationPredictive):
         )
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class SoftmaxPredictive(ClassificationPredictive):
     """The softmax of plain logits, as any classifier has them; its weights are certain.
 

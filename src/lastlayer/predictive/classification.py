@@ -101,7 +101,7 @@ def entropy(log_probs: Tensor) -> Tensor:
     return -(finite.exp() * finite).sum(-1)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class ClassMixturePredictive(ClassificationPredictive):
     """The mean of S class probabilities: features are averaged over after the softmax.
 

@@ -52,7 +52,7 @@ class _Gaussian(RegressionPredictive):
         return torch.randn(shape, generator=generator, dtype=like.dtype, device=like.device)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class GaussianPredictive(_Gaussian):
     """Independent Gaussian targets.
 
@@ -136,7 +136,7 @@ class GaussianPredictive(_Gaussian):
         return Independent(Normal(self.mean, self.stddev), 1)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class MultivariateGaussianPredictive(_Gaussian):
     """Correlated Gaussian targets.
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 NEWTON_STEPS = 12  # that few need more of, if modes are far apart
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class GaussianMixturePredictive(RegressionMixture):
     """Targets from one of S Gaussians, each with probability 1/S, the same for all outputs.
 

@@ -74,7 +74,7 @@ class _CorrelatedOutputs(JointPredictive):
         return vectors @ self.noise_factor.mT
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class JointMatrixNormalPredictive(_CorrelatedOutputs):
     """Joint Gaussian targets of the conjugate regression: covariance (I + AAᵀ) ⊗ Σ.
 
@@ -106,7 +106,7 @@ class JointMatrixNormalPredictive(_CorrelatedOutputs):
         return white, self.factor, white.new_ones(white.shape[:-1])
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class JointMultivariateGaussianPredictive(_CorrelatedOutputs):
     """Joint Gaussian targets with correlated noise, and independent weights of each output.
 

@@ -54,7 +54,7 @@ class _IndependentOutputs(JointPredictive):
         return vectors * self.noise_scale.unsqueeze(-2)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class JointGaussianPredictive(_IndependentOutputs):
     """Joint Gaussian targets of several points, with independent outputs.
 
@@ -80,7 +80,7 @@ class JointGaussianPredictive(_IndependentOutputs):
         return GaussianPredictive(self.mean, self.epistemic_variance, self.noise_variance)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class JointLogitPredictive(_IndependentOutputs):
     """Joint Gaussian logits of several points; `log_prob` and the rest are those of the logits.
 

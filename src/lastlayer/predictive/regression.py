@@ -238,7 +238,7 @@ class RegressionMixture(RegressionPredictive):
         return self._target(target).unsqueeze(-2).expand_as(self.components.mean)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class RegressionMixturePredictive(RegressionMixture):
     """Targets from one of S predictives of any family, each with probability 1/S.
 

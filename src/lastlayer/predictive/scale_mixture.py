@@ -90,7 +90,7 @@ class ScaleMixture(RegressionPredictive):
         return torch.randn(shape, generator=generator, dtype=like.dtype, device=like.device)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class HeteroscedasticPredictive(ScaleMixture):
     """Independent Gaussian targets with noise of an uncertain, log-normal variance.
 

@@ -30,7 +30,7 @@ NUM_NODES = 49  # of an uncertain precision, whatever it is
 NUM_TAIL_NODES = 41  # of each example's own precision
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class StudentTPredictive(ScaleMixture):
     """Independent targets with Student's t: Gaussian, but for an uncertain variance.
 
@@ -108,7 +108,7 @@ class StudentTPredictive(ScaleMixture):
         return scale / precisions, log_probs
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class HeavyTailedPredictive(StudentTPredictive):
     """Independent targets with noise of Student's t, and an uncertain scale of it.
 
