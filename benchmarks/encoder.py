@@ -4,7 +4,8 @@ all-MiniLM-L6-v2, whose weights come from a package registry, reads the first to
 and is trained by the Trainer with LoRA adapters: once as a classifier with a softmax, which is then
 post-trained on the same tokenised reviews, and once with a Bayesian head among the modules to save.
 Rows have accuracy, NLL and calibration error (15 bins) on test reviews. The classifier reads the
-first token, the Bayesian model the mean of all, as each does by default.
+first token, the Bayesian model by default the mean of all, and in a further row the first as well.
+The record is written after each seed.
 """
 
 from __future__ import annotations
@@ -103,6 +104,11 @@ def evaluated(
     return scores, log_probs
 
 
+def log_probs_of(model: Any) -> Callable[[dict[str, Tensor]], Tensor]:
+    """How a model with a Bayesian head predicts: its logits are log-probabilities."""
+    return lambda inputs: model(**inputs).logits
+
+
 def measure(folder: str, train: Examples, test: Examples, epochs: int, seed: int) -> list[Row]:
     from peft import PeftModel
     from transformers import (
@@ -136,21 +142,25 @@ def measure(folder: str, train: Examples, test: Examples, epochs: int, seed: int
     network = llt.posttrain(classifier, train, data_collator=collator, progress=False)
     record("classifier, `posttrain`", start, lambda x: network(x).log_probs())
 
-    progress(f"seed {seed}: a Bayesian head with adapters")
-    torch.manual_seed(seed)
-    start = time.process_time()
     kind = llt.LastLayerForSequenceClassification
-    bayesian = adapted(kind.from_backbone(folder, num_labels=2), "head")
-    trained(bayesian, train, collator, epochs, seed, llt.HeadCallback())
-    log_probs = record(
-        "`LastLayerForSequenceClassification`", start, lambda x: bayesian(**x).logits
-    )
-    with tempfile.TemporaryDirectory() as saved:
-        bayesian.save_pretrained(saved)
-        again = PeftModel.from_pretrained(kind.from_backbone(folder, num_labels=2), saved).eval()
-    few = slice(0, 4 * BATCH_SIZE)
-    restored = evaluated(lambda x: again(**x).logits, test[few], collator)[1]
-    rows[-1]["difference after loading"] = float((restored - log_probs[few]).abs().max())
+    for pooling in ("first", "mean"):
+        progress(f"seed {seed}: a Bayesian head with adapters, pooling={pooling!r}")
+
+        def made(pooling: str = pooling) -> Any:
+            return kind.from_backbone(folder, num_labels=2, pooling=pooling)
+
+        torch.manual_seed(seed)
+        start = time.process_time()
+        bayesian = adapted(made(), "head")
+        trained(bayesian, train, collator, epochs, seed, llt.HeadCallback())
+        name = f"`LastLayerForSequenceClassification`, {pooling}"
+        log_probs = record(name, start, log_probs_of(bayesian))
+        with tempfile.TemporaryDirectory() as saved:
+            bayesian.save_pretrained(saved)
+            again = PeftModel.from_pretrained(made(), saved).eval()
+        few = slice(0, 4 * BATCH_SIZE)
+        restored = evaluated(log_probs_of(again), test[few], collator)[1]
+        rows[-1]["difference after loading"] = float((restored - log_probs[few]).abs().max())
     return rows
 
 
@@ -184,10 +194,11 @@ def main(arguments: list[str] | None = None) -> None:
         train = drawn([review for review in reviews if review.is_train], options.train, seed)
         known, new = (tokenised(tokenizer, part, options.max_tokens) for part in (train, test))
         rows += measure(folder, known, new, options.epochs, seed)
+        if options.json:
+            config = {name: value for name, value in vars(options).items() if name != "encoder"}
+            config["seeds"] = seed + 1
+            write_json(options.json, config, environment(), {"encoder": rows})
     print_table("Sentiment by an encoder with adapters", rows)
-    if options.json:
-        config = {name: value for name, value in vars(options).items() if name != "encoder"}
-        write_json(options.json, config, environment(), {"encoder": rows})
 
 
 if __name__ == "__main__":
