@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 import lastlayer as ll
 from lastlayer.calibration import TemperatureScaling
-from lastlayer.posttraining.features import Features, cache_features
+from lastlayer.posttraining import Features, cache_features
 
 from .default import head_remark
 from .plain import PlainNetwork

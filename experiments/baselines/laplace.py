@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import lastlayer as ll
-from lastlayer.posttraining.features import cache_features
+from lastlayer.posttraining import cache_features
 
 from ..harness.task import Supervised
 from .deterministic import Deterministic

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 import lastlayer as ll
-from lastlayer.posttraining.features import cache_features
+from lastlayer.posttraining import cache_features
 
 from ..harness.task import Supervised
 from .deterministic import Deterministic

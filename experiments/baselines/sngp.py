@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
 import lastlayer as ll
-from lastlayer.posttraining.features import cache_features
+from lastlayer.posttraining import cache_features
 
 from ..harness.task import Supervised
 from .fitted import Fitted

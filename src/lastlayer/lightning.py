@@ -21,7 +21,7 @@ except ImportError as error:
 from ._data import as_batch, num_examples
 from .heads import Head, recorded
 from .network import Network
-from .posttraining.features import Features
+from .posttraining import Features
 from .posttraining.solvers import fit_features
 from .predictive import Predictive
 from .training.options import Factors, Options

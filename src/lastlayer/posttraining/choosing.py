@@ -16,8 +16,8 @@ from .._checks import check_range
 from .._processes import Processes
 from ..heads import DiscriminativeClassification, Head
 from ..heads.discriminative import MAX_DENSE_WEIGHTS
-from .features import Features
 from .sharing import chosen_rows
+from .store import Features
 
 STEP = 10**0.5  # between variances that are tried
 MAX_STEPS = 8  # from the initial variance, up or down

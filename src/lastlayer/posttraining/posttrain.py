@@ -28,10 +28,11 @@ from ..heads import (
 )
 from ..network import Network
 from .choosing import Choice, by_training_data, by_validation
-from .features import Exit, FeatureExtractor, Features, cache_features
+from .features import Exit, FeatureExtractor, cache_features
 from .last_layer import find_last_layer
 from .sharing import gathered
 from .solvers import fit_features
+from .store import Features
 
 HEADS: dict[str, type[Head]] = {
     "regression": Regression,

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from .._processes import Processes
-from .features import Features, Store
+from .store import Features, Store
 
 GATHERED = 2**24  # numbers that processes give each other at a time
 

@@ -13,8 +13,8 @@ from .._data import as_batch
 from .._processes import Processes
 from ..calibration import default_scaling
 from ..network import Network
+from ..posttraining import Features, cache_features
 from ..posttraining.choosing import by_folds
-from ..posttraining.features import Features, cache_features
 from .folds import CrossFit, Tensors, calibrated, held_out_predictions
 
 

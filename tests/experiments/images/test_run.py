@@ -24,7 +24,7 @@ from experiments.images.methods import PAPER, SMALL, WIDE, methods_of
 from experiments.images.published import ABLATION, PUBLISHED
 from experiments.images.run import EXPERIMENT
 from experiments.images.task import METRICS, task
-from lastlayer.posttraining.features import Features
+from lastlayer.posttraining import Features
 from tests.helpers.pictures import made
 
 METHODS = methods_of("small")
