@@ -11,6 +11,8 @@ FORMULA = re.compile(
     r"(?P<open>\\\(|\\\[)(?P<text>.*?)(?:\\\)|\\\])</(?P=tag)>",
     re.DOTALL,
 )
+# The space that TeX has between a function's name and its argument, if that is no bracket.
+NAME = re.compile(r"(<m[io]>(?:log|exp)</m[io]>)(?!<mo)")
 
 
 def on_page_content(content: str, page: Any, config: Any, files: Any) -> str:
@@ -22,4 +24,5 @@ def drawn(match: re.Match[str]) -> str:
     """A formula in MathML, in the tag it was marked with."""
     display = "block" if match["open"] == r"\[" else "inline"
     formula = convert(html.unescape(match["text"]).strip(), display=display)
+    formula = NAME.sub(r'\1<mspace width="0.17em"/>', formula)
     return f'<{match["tag"]} class="formula">{formula}</{match["tag"]}>'
