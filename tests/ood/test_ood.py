@@ -344,7 +344,7 @@ def test_bad_input_is_refused():
         FeatureDensity(3, 2, covariance="dense", prior=ll.Prior(noise_dof=-4))
     with pytest.raises(ValueError, match="takes its prior from the data"):
         FeatureDensity(3, 2, prior=PRIOR)
-    with pytest.raises(ValueError, match="same unit_length and power"):
+    with pytest.raises(ValueError, match="num_features, unit_length and power"):
         density.merge(FeatureDensity(3, 2, unit_length=False))
     assert not any(bool(buffer.any()) for buffer in density.buffers())
 

@@ -103,11 +103,15 @@ def test_a_score_without_examples_says_so_and_shapes_are_kept(name, data, points
         score(points)
     score.update(*data)
     assert score(points.reshape(1, 11, SIZE)).shape == (1, 11)
+    assert_close(score(points[3]), score(points)[3])
     assert score(points[:0]).shape == (0,)
     assert score(points.half()).dtype == torch.float32
     assert_close(score.half()(points), score(points), rtol=0, atol=0)  # statistics stay as they are
     with pytest.raises(ValueError, match=f"num_features={SIZE}"):
         score(torch.zeros(2, SIZE + 1))
+    other = next(make(layer) for make in MAKERS.values() if type(make(layer)) is not type(score))
+    with pytest.raises(ValueError, match="of the same class"):
+        score.merge(other)  # type: ignore[operator]
     with pytest.raises(TypeError, match="takes a tensor of features"):
         score([1.0])
 

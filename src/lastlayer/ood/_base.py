@@ -80,11 +80,12 @@ class FeatureScore(nn.Module, ABC):
         """Arguments that make a score like this one, which has seen nothing."""
 
     def _check_alike(self, other: FeatureScore) -> None:
-        """Raise unless another score sees features in the same form."""
-        if (self.unit_length, self.power) != (other.unit_length, other.power):
+        """Raise unless another score is of the same kind and sees features in the same form."""
+        mine = (type(self), self.num_features, self.unit_length, self.power)
+        if mine != (type(other), other.num_features, other.unit_length, other.power):
             raise ValueError(
-                "only scores of the same unit_length and power can be merged, got "
-                f"{self} and {other}"
+                "only scores of the same class, num_features, unit_length and power can be "
+                f"merged, got {self} and {other}"
             )
 
     def extra_repr(self) -> str:

@@ -49,6 +49,11 @@ class PlainReader(Reader):
         weight, trained = site.module.weight.detach(), site.module.bias
         bias = weight.new_zeros(len(weight)) if trained is None else trained.detach()
         classes = len(weight) if model.task == "classification" else 1
+        if model.task == "classification" and classes == 1:
+            raise ValueError(
+                "a softmax of one logit is certain of every input; return a logit for each class, "
+                "or pass Plain(model, 'regression')"
+            )
         super().__init__(classes, (weight, bias) if classes > 1 else None)
         self.model, self.last = model, site.module
 

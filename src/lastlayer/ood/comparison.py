@@ -92,8 +92,10 @@ def compare(
     Returns:
         The comparison; `print` it, and draw it by `plots.ood_comparison`.
     """
-    if not out_of_distribution:
-        raise ValueError("there is nothing to detect: name at least one data set in a dict")
+    if not isinstance(out_of_distribution, Mapping) or not len(out_of_distribution):
+        raise ValueError(
+            'there is nothing to detect: name at least one data set in a dict, {"others": inputs}'
+        )
     read = reader(model, train, batch_size)
     fitted = _fit(read, train, batch_size, progress)
     inside = _score(read, fitted, in_distribution, batch_size, progress)

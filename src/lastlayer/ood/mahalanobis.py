@@ -62,7 +62,9 @@ class RelativeMahalanobis(ClassStatistics):
         points, derived = self._points(features), self._derived()
         shifted = points - derived.center
         all_together = (shifted @ derived.total).square().sum(-1)
-        nearest = torch.cdist(shifted @ derived.within, derived.classes).square().amin(-1)
+        whitened = torch.atleast_2d(shifted @ derived.within)  # `cdist` takes no single vector
+        nearest = torch.cdist(whitened, derived.classes).square().amin(-1)
+        nearest = nearest.reshape(all_together.shape)
         return (nearest - all_together).to(at_least_float32(features).dtype)
 
     @torch.no_grad()

@@ -78,7 +78,6 @@ class NearestNeighbors(FeatureScore):
         """Add all references of another one, in place."""
         self._check_alike(other)
         other._join()
-        check_count("num_features", other.num_features, self.num_features)
         self._parts.append(other.references.to(self.references))
         self._forget()
 
