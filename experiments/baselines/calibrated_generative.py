@@ -1,4 +1,4 @@
-"""Ours for images: features of a generative last layer, and a discriminative one by `posttrain`."""
+"""G-VBLL + `posttrain`: features of a generative last layer, and a discriminative one on them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class CalibratedGenerative(GenerativeVBLL):
     They also say whether a temperature helps; the score is GEN, at no temperature.
     """
 
-    label = "Ours"
+    label = "G-VBLL + `posttrain`"
     trained_as = GenerativeDensity
 
     def cost(self, num_data: int, num_seeds: int) -> float:

@@ -92,21 +92,16 @@ def summary(runs: Runs) -> str:
 
 
 def targets(runs: Runs) -> str:
-    """What was aimed at with ours, against all other rows; nothing without its records."""
-    ours = [method for method in OURS if runs.has(method)]
-    lines = []
-    for method in ours:
-        single = [
-            name
-            for name, about in runs.methods.items()
-            if about.single_pass and name not in OURS and runs.has(name)
-        ]
-        for metric in (NLL, ECE, SVHN, OTHER):
-            others = single if metric in (NLL, ECE) else [n for n in runs.methods if n != method]
-            cells = [_against(runs, method, others, name, metric) for name in DATASETS]
-            lines.append([f"{runs.methods[method].label}, {metric.label}", *cells])
-    if not lines:
+    """What was aimed at with ours, against all rows but those it is chosen of."""
+    if not runs.has(OURS[0]):
         return "There are no records of ours yet."
+    every = [name for name in runs.methods if name not in OURS and runs.has(name)]
+    single = [name for name in every if runs.methods[name].single_pass]
+    lines = []
+    for metric in (NLL, ECE, SVHN, OTHER):
+        others = single if metric in (NLL, ECE) else every
+        cells = [_against(runs, OURS[0], others, name, metric) for name in DATASETS]
+        lines.append([f"{runs.methods[OURS[0]].label}, {metric.label}", *cells])
     header = ["ours against the best other row", *(TITLES[name] for name in DATASETS)]
     return table(header, lines)
 

@@ -11,6 +11,7 @@ from ..baselines.deterministic import Deterministic
 from ..baselines.discriminative import DiscriminativeVBLL
 from ..baselines.dropout import Dropout
 from ..baselines.generative_densities import GenerativeDensity, GenerativeMAP
+from ..baselines.held_out_choice import HeldOutChoice
 from ..baselines.held_out_temperature import HeldOutTemperature
 from ..baselines.kept_ensemble import KeptEnsemble
 from ..baselines.laplace import LastLayerLaplace
@@ -77,7 +78,8 @@ def methods_of(backbone: str) -> dict[str, Entry]:
         "dnn_g_vbll": entry(PosttrainedGenerative, usual),
         "g_vbll_map": entry(GenerativeMAP, usual),
         "dnn_posttrain": entry(CalibratedPosttrained, usual),
-        "ours": entry(CalibratedGenerative, usual),
+        "g_vbll_posttrain": entry(CalibratedGenerative, usual),
+        "ours": entry(HeldOutChoice, usual),
         "dropout": entry(Dropout, usual | {"num_prediction_samples": 10}),
         "ensemble": entry(KeptEnsemble, usual),
         "bbb": entry(LastLayerBBB, longer),
@@ -102,4 +104,4 @@ PAPER = {
     "d_vbll_bbb": "D-VBLL BBB",
     "g_vbll_bbb": "G-VBLL BBB",
 }
-OURS = ("ours", "dnn_posttrain")
+OURS = ("ours", "dnn_posttrain", "g_vbll_posttrain")  # the first is one of the others

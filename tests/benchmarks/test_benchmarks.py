@@ -23,6 +23,7 @@ from benchmarks import (
     priors,
     reviews,
     seeds,
+    small_network,
     softmax,
     streaming,
     tables,
@@ -31,7 +32,9 @@ from benchmarks import (
 )
 from benchmarks.markdown import ROOT
 from benchmarks.wide_resnet import WideResNet
+from experiments.datasets import images
 from lastlayer.training import many
+from tests.helpers.pictures import made
 
 
 @pytest.fixture(autouse=True)
@@ -192,6 +195,16 @@ def test_allocation_benchmark_takes_a_step_on_both_sides(
     (row,) = json.loads(record.read_text())["sections"]["allocation"]
     assert row["step"] == step
     assert row["usual_s"] > 0 < row["kept_s"]
+
+
+def test_small_network_benchmark_trains_on_held_out_images_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(images, "load", made)
+    row = small_network.measure("dnn", 1, 0, tmp_path)
+    assert row["images"] == len(made("cifar10/train")[0])
+    assert 0 <= row["accuracy"] <= 1
+    assert row["processor_minutes"] > 0
 
 
 @pytest.mark.slow

@@ -114,14 +114,24 @@ def test_a_kept_network_is_posttrained_with_held_out_images(tmp_path, monkeypatc
 
 
 @pytest.mark.slow
-def test_ours_begins_with_the_kept_network_of_g_vbll(tmp_path, monkeypatch):
+def test_ours_is_of_both_kept_networks_the_one_that_held_out_images_prefer(tmp_path, monkeypatch):
     problem, (generative, _) = trained("g_vbll", tmp_path)
+    trained("dnn", tmp_path)
     monkeypatch.setattr(ll, "fit", lambda *args, **kwargs: pytest.fail("it was trained again"))
-    _, (ours, remarks) = trained("ours", tmp_path)
+    candidates = [trained(name, tmp_path)[1] for name in ("dnn_posttrain", "g_vbll_posttrain")]
     inputs = problem.test[0]
     with torch.no_grad():
-        assert_close(ours.network.backbone(inputs), generative.network.backbone(inputs))
-    assert remarks["head"] == ours.network.head.extra_repr()
+        features = candidates[1][0].network.backbone(inputs)
+        assert_close(features, generative.network.backbone(inputs))
+        nll = [
+            -model(problem.held_out[0]).log_prob(problem.held_out[1]).mean().item()
+            for model, _ in candidates
+        ]
+        _, (ours, remarks) = trained("ours", tmp_path)
+        best = min(range(2), key=nll.__getitem__)
+        assert list(remarks["held_out_nll"].values()) == pytest.approx(nll, rel=1e-5)
+        assert_close(ours(inputs).probs(), candidates[best][0](inputs).probs())
+    assert remarks["head"] == candidates[best][1]["head"]
 
 
 @pytest.mark.parametrize("noise", ["diagonal", "dense"])
