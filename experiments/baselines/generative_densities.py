@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -30,11 +31,14 @@ class GenerativeDensity(GenerativeVBLL):
 class GenerativeMAP(GenerativeVBLL):
     """G-VBLL's network, whose score is the density with MAP covariances of each class.
 
-    Labels are predicted as by G-VBLL.
+    Labels are predicted as by G-VBLL. The prior of class means in the score is N(0, sI), with s
+    the variance that is given, or the likeliest.
     """
 
     label = "G-VBLL + MAP"
     trained_as = GenerativeDensity
+
+    density_variance: float | Literal["evidence"] = 1.0  # s
 
     def cost(self, num_data: int, num_seeds: int) -> float:
         """That of one pass over the data, after G-VBLL."""
@@ -47,7 +51,7 @@ class GenerativeMAP(GenerativeVBLL):
             model,
             task.train,
             covariance="diagonal",
-            prior=self.prior,
+            prior=dataclasses.replace(self.prior, variance=self.density_variance),
             normalized=True,
             unit_length=False,
             power=1.0,

@@ -1,4 +1,4 @@
-"""Ours for images: of two trained networks, after `posttrain`, the one that held-out data prefer."""
+"""Ours for images: of two networks after `posttrain`, the one that held-out data prefer."""
 
 from __future__ import annotations
 

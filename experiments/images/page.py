@@ -44,7 +44,9 @@ SCORES = """\
 Scores of inputs that do not belong, as the paper has them: one less the probability of the most
 probable class, but for G-VBLL, DNN + G-VBLL and G-VBLL BBB the normalised density of the features
 that the head has learned, for G-VBLL + MAP that with a MAP covariance for each class, and for SNGP,
-where the paper does not say, the uncertainty of Dempster and Shafer, as in its publication."""
+where the paper does not say, the uncertainty of Dempster and Shafer, as in its publication. The
+density of G-VBLL + MAP is relative to that under the prior N(0, I) of class means. "s learned" has
+N(0, sI) instead, with the s that makes the class means likeliest (decision 40)."""
 
 CAVEATS = """\
 - SVHN: its images of 32 × 32 pixels were rebuilt from the official full-number images and boxes
@@ -82,8 +84,9 @@ def settings() -> str:
         "temperature of temperature scaling, the mean-field factor of SNGP, and the prior of ours "
         "are chosen by their NLL; other methods do not see them. DNN + `posttrain` has these "
         "images as validation data, another temperature if each half of them says so of the "
-        "other, and the generalised entropy (GEN) as its score. Ours is the same after "
-        "G-VBLL's network, whose linear logits take the place of DNN's layer."
+        "other, and the generalised entropy (GEN) as its score. G-VBLL + `posttrain` is the same "
+        "after G-VBLL's network, whose linear logits take the place of DNN's layer. Ours is "
+        "whichever of these two networks has the lower NLL on the held-out images."
     )
     heads = (
         "D-VBLL and G-VBLL have the prior N(0, I) and inverse-Wishart(1, 1) and a KL weight of 1. "

@@ -197,6 +197,7 @@ def test_allocation_benchmark_takes_a_step_on_both_sides(
     assert row["usual_s"] > 0 < row["kept_s"]
 
 
+@pytest.mark.slow
 def test_small_network_benchmark_trains_on_held_out_images_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -104,8 +104,8 @@ def test_nothing_to_compare_is_refused(sets):
         ood.compare(model, sets["train"], sets["test"], {})
     with pytest.raises(ValueError, match="in a dict"):
         ood.compare(model, sets["train"], sets["test"], sets["far"][0])  # type: ignore[arg-type]
+    one = nn.Sequential(make_backbone(), nn.Linear(8, 1))
     with pytest.raises(ValueError, match="a logit for each class"):
-        one = nn.Sequential(make_backbone(), nn.Linear(8, 1))
         ood.compare(one, sets["train"], sets["test"], {"far": sets["far"]})
     empty = (torch.zeros(0, 2), torch.zeros(0).long())
     with pytest.raises(ValueError, match="data is empty"):

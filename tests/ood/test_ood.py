@@ -1,5 +1,6 @@
 """Scores are compared with explicit formulas, densities with torch.distributions."""
 
+import dataclasses
 import math
 import time
 from datetime import timedelta
@@ -10,6 +11,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from safetensors.torch import load_file, save_file
+from scipy.optimize import minimize_scalar
 from torch import Tensor, nn
 from torch.distributions import MultivariateNormal
 from torch.multiprocessing.spawn import spawn
@@ -212,6 +214,41 @@ def test_score_is_appendix_b_with_explicit_normals(covariance, normalized, gener
     assert_close(density(points), expected)
     unnormalized = naive_score(points, features, labels, covariance, False)
     assert_close(density.log_density(points), -unnormalized)
+
+
+@pytest.mark.parametrize("covariance", APPENDIX_B)
+def test_the_prior_variance_by_the_evidence_makes_the_class_means_likeliest(covariance, generator):
+    features, labels = make_data(generator)
+    counts = labels.bincount(minlength=NUM_CLASSES)
+    present = counts.nonzero().flatten().tolist()
+    means = torch.stack([features[labels == k].mean(0) for k in present])
+    centered = features - means[torch.tensor([present.index(k) for k in labels.tolist()])]
+    noise = PRIOR.noise_scale * torch.eye(NUM_FEATURES) + centered.T @ centered
+    noise /= len(labels) + PRIOR.noise_dof + NUM_FEATURES + 1
+    noise = noise if covariance == "dense" else noise.diag().diag()
+
+    def loss(log_variance: float) -> float:
+        own = math.exp(log_variance) * torch.eye(NUM_FEATURES)
+        zero = torch.zeros(NUM_FEATURES)
+        found = [
+            MultivariateNormal(zero, own + noise / counts[k]).log_prob(mean)
+            for k, mean in zip(present, means, strict=True)
+        ]
+        return -float(torch.stack(found).sum())
+
+    best = math.exp(minimize_scalar(loss, bracket=(-3, 3), tol=1e-10).x)
+    scores = []
+    for variance in ("evidence", best):
+        density = FeatureDensity(
+            NUM_FEATURES,
+            NUM_CLASSES,
+            covariance=covariance,
+            prior=dataclasses.replace(PRIOR, variance=variance),
+            unit_length=False,
+        )
+        density.update(features, labels)
+        scores.append(density(2 * features))
+    assert_close(*scores, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("covariance", COVARIANCES)

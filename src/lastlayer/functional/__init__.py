@@ -12,7 +12,7 @@ from .densities import (
     class_log_density,
     gaussian_log_densities,
 )
-from .evidence import covariance_evidence, mean_evidence
+from .evidence import covariance_evidence, mean_evidence, prior_variance_evidence
 from .gaussian import (
     best_prior_variance,
     expected_gaussian_log_density,
@@ -84,6 +84,7 @@ __all__ = [
     "low_rank_root",
     "mean_evidence",
     "of_output",
+    "prior_variance_evidence",
     "squared_sum",
     "tilted_bound",
     "tilted_coefficients",

@@ -69,6 +69,33 @@ def mean_evidence(squares: Tensor, counts: Tensor, size: int) -> Tensor:
     return _zoom(log_evidence, squares.new_zeros(1), squares.new_full((1,), 20.0))[0].exp()
 
 
+def prior_variance_evidence(mean: Tensor, counts: Tensor, variances: Tensor) -> Tensor:
+    r"""The prior variance s of class means that makes them likeliest.
+
+    $$\bar\phi_{yj} \sim N(0, s + \sigma_j^2/T_y)$$
+
+    Args:
+        mean: φ̄_y in the eigenbasis of the noise, (K, N).
+        counts: T_y, (K,); classes without examples have no part in it.
+        variances: σ_j² of the noise, (N,), above zero.
+
+    Returns:
+        s, between e⁻²⁰ and e²⁰ times the mean square, ().
+    """
+    seen = counts > 0
+    squares, noise = mean[seen].square(), variances / counts[seen, None]
+
+    def log_evidence(log_variance: Tensor) -> Tensor:
+        return torch.stack([_log_normal(squares, noise + s.exp()) for s in log_variance])
+
+    middle = squares.mean().clamp_min(torch.finfo(mean.dtype).tiny).log().reshape(1)
+    return _zoom(log_evidence, middle, torch.full_like(middle, 20.0))[0].exp()
+
+
+def _log_normal(squares: Tensor, variances: Tensor) -> Tensor:
+    return -0.5 * (squares / variances + variances.log()).sum()
+
+
 def _zoom(function: Callable[..., Tensor], middle: Tensor, width: Tensor) -> Tensor:
     """Where a function is largest: on a grid, then on ever smaller ones around its best point.
 

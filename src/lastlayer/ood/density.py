@@ -44,8 +44,10 @@ class FeatureDensity(ClassStatistics):
       \hat\Sigma_y = \frac{M + \sum_t(\phi_t-\hat\mu_y)(\phi_t-\hat\mu_y)^\top}{T_y+\nu+N+1},\quad
       p_0 = N(0, sI + \Sigma)$$
 
-    Their priors are in the units of the features. Normalised, the score comes down again in
-    directions in which a class is wider than p_0: keep s above the variances within classes.
+    Their priors are in the units of the features: where class means are far smaller than √s, p_0
+    is flat and normalises nothing. `Prior(variance="evidence")` takes the s that makes the class
+    means likeliest. Normalised, the score comes down again in directions in which a class is wider
+    than p_0: a given s should be above the variances within classes.
 
     Args:
         num_features: N.

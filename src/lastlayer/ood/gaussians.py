@@ -12,6 +12,7 @@ from ..functional import (
     GaussianPrecision,
     gaussian_log_densities,
     inverse_wishart_exponent,
+    prior_variance_evidence,
 )
 from ..functional.shared_gaussians import SharedGaussians
 from ..priors import Prior
@@ -80,6 +81,14 @@ def map_mean(mean: Tensor, counts: Tensor, noise: Tensor, prior_variance: float)
     return (mean @ basis * shrinkage) @ basis.mT
 
 
+def likeliest_variance(mean: Tensor, counts: Tensor, noise: Tensor) -> float:
+    """The prior variance s of class means (K, N) by the evidence, see `map_mean`."""
+    if noise.ndim == 1:
+        return float(prior_variance_evidence(mean, counts, noise))
+    variances, basis = torch.linalg.eigh(noise)
+    return float(prior_variance_evidence(mean @ basis, counts, variances))
+
+
 class ClassGaussians(NamedTuple):
     """Gaussians of each class with a covariance of its own, and of a class yet unknown."""
 
@@ -107,12 +116,17 @@ class ClassGaussians(NamedTuple):
             return (prior.noise_scale * identity + scatter) / denominator
 
         pooled = covariance(scatter.sum(0, keepdim=True), total)  # Σ, (1, …)
-        estimate = map_mean(mean, counts, pooled[0], prior.fixed_variance)
+        variance = (
+            likeliest_variance(mean, counts, pooled[0])
+            if prior.variance == "evidence"
+            else prior.fixed_variance
+        )
+        estimate = map_mean(mean, counts, pooled[0], variance)
         scatter = scatter + outer(mean - estimate, counts, dense)
         return cls(
             (counts / total).log(),
             Gaussians.of(estimate, covariance(scatter, counts)),
-            Gaussians.of(torch.zeros_like(mean[:1]), pooled + prior.fixed_variance * identity),
+            Gaussians.of(torch.zeros_like(mean[:1]), pooled + variance * identity),
         )
 
     def log_density(self, points: Tensor) -> Tensor:
