@@ -103,7 +103,7 @@ def test_nothing_to_compare_is_refused(sets):
     with pytest.raises(ValueError, match="nothing to detect"):
         ood.compare(model, sets["train"], sets["test"], {})
     with pytest.raises(ValueError, match="in a dict"):
-        ood.compare(model, sets["train"], sets["test"], sets["far"][0])  # type: ignore[arg-type]
+        ood.compare(model, sets["train"], sets["test"], sets["far"][0])
     one = nn.Sequential(make_backbone(), nn.Linear(8, 1))
     with pytest.raises(ValueError, match="a logit for each class"):
         ood.compare(one, sets["train"], sets["test"], {"far": sets["far"]})
