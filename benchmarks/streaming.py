@@ -6,13 +6,17 @@ the process holds for itself alone, sampled while it works, less what it held be
 that are mapped can be dropped, and do not count. Of Ray it is that of the process that asks, and
 beside it the most that any of its workers holds in all.
 
+A file that exists already keeps its other rows. The first number of rows is also the warm-up.
+
     python benchmarks/streaming.py --json results/streaming.json
+    python benchmarks/streaming.py --json FILE --work posttrain --rows 100000,6400000
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import json
 import math
 import multiprocessing
 import os
@@ -166,6 +170,14 @@ def rows_of(name: str, sizes: list[int], folder: Path) -> list[Row]:
     return found
 
 
+def kept_rows(path: Path | None) -> list[Row]:
+    """The rows of a file, if it has any."""
+    if path is None or not path.exists():
+        return []
+    rows: list[Row] = json.loads(path.read_text())["sections"]["streaming"]
+    return rows
+
+
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -176,6 +188,7 @@ def main(arguments: list[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     sizes = [int(size) for size in options.rows.split(",")]
     rows: list[Row] = []
+    kept = kept_rows(options.json)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         for size in sizes:
@@ -186,11 +199,16 @@ def main(arguments: list[str] | None = None) -> None:
             fit = ["fit", str(folder / "train.parquet"), "--target", "y", "--max-epochs", "8"]
             if run([*fit, "--quiet", "--model", str(folder / "model")]):
                 raise SystemExit("there is no model to predict with")
-        config: dict[str, Any] = {"rows": sizes, "width": WIDTH, "row_group": GROUP}
+        config: dict[str, Any] = {"width": WIDTH, "row_group": GROUP}
         for work in options.work.split(","):
             rows += rows_of(work, sizes, folder)
             if options.json:  # what is measured is kept, whatever happens next
-                write_json(options.json, config, environment(), {"streaming": rows})
+                new = {(row["work"], row["rows"]) for row in rows}
+                others = [row for row in kept if (row["work"], row["rows"]) not in new]
+                ordered = sorted(
+                    others + rows, key=lambda row: ([*WORK].index(row["work"]), row["rows"])
+                )
+                write_json(options.json, config, environment(), {"streaming": ordered})
     print_table("Peak memory of work on streams", rows)
 
 

@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.markup import escape
 from tqdm import tqdm
 
+from ... import __version__
 from ..._disk import replacing
 from . import LEVEL, print_doctor
 from .arguments import (
@@ -44,6 +45,24 @@ console = Console(stderr=True, highlight=False)  # standard output is for result
 output = Console(highlight=False)
 
 ROW_LABELS = ("", "Unnamed: 0")  # how pandas writes the name of an unnamed index, and reads it
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        print(f"lastlayer {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def common(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", help="Show the version and exit.", callback=_print_version, is_eager=True
+        ),
+    ] = False,
+) -> None:
+    """Options without a command."""
 
 
 @app.command(epilog="Example: **lastlayer fit train.csv --target price**")
@@ -326,7 +345,7 @@ def demo(
     report(model, test, page)
 
 
-@app.command()
+@app.command(epilog="Example: **lastlayer doctor**")
 def doctor() -> None:
     """Print versions, threads, devices, and what is missing for which extra.
 

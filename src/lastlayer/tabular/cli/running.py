@@ -13,7 +13,6 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from ... import __version__
 from . import EXTRA
 from .commands import app, console
 
@@ -31,9 +30,6 @@ DISK_ERRORS = {
 
 def run(arguments: Sequence[str]) -> int:
     """Run a command; the exit code is 0, 1 if it failed, 2 if misused, 130 if interrupted."""
-    if list(arguments) == ["--version"]:
-        print(f"lastlayer {__version__}")
-        return 0
     console.quiet = False
     try:
         code = app(list(arguments or ["--help"]), prog_name="lastlayer", standalone_mode=False)
