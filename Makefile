@@ -12,7 +12,8 @@ PYTEST_FLAGS ?=
 
 VENV := .venv
 PYTHON := $(VENV)/bin/python
-INSTALL := $(PYTHON) -m pip install --quiet --constraint constraints.txt
+# Modules are compiled when they are first imported: most never are, and all would take half a minute.
+INSTALL := $(PYTHON) -m pip install --quiet --no-compile --constraint constraints.txt
 
 # The caller's environment stays outside.
 unexport VIRTUAL_ENV PYTHONPATH PYTHONHOME
