@@ -23,7 +23,7 @@ from experiments.images.estimate import estimate
 from experiments.images.methods import PAPER, SMALL, WIDE, methods_of
 from experiments.images.published import ABLATION, PUBLISHED
 from experiments.images.run import EXPERIMENT
-from experiments.images.task import METRICS, task
+from experiments.images.task import CLASSES, METRICS, task
 from lastlayer.posttraining import Features
 from tests.helpers.pictures import made
 
@@ -132,6 +132,15 @@ def test_ours_is_of_both_kept_networks_the_one_that_held_out_images_prefer(tmp_p
         assert list(remarks["held_out_nll"].values()) == pytest.approx(nll, rel=1e-5)
         assert_close(ours(inputs).probs(), candidates[best][0](inputs).probs())
     assert remarks["head"] == candidates[best][1]["head"]
+
+
+@pytest.mark.parametrize("dataset", ["cifar10", "cifar100"])
+def test_the_last_layer_of_sngp_is_stable_at_the_largest_learning_rate(dataset):
+    method = METHODS["sngp"].configured(dataset)
+    square = method.num_random_features / 2 * method.logit_scale**2  # of the features' length
+    curvature = square / CLASSES[dataset]  # at most, of equal probabilities
+    momentum = method.momentum
+    assert method.learning_rate * curvature < (2 + 2 * momentum) / (1 + 2 * momentum)  # Nesterov's
 
 
 @pytest.mark.parametrize("noise", ["diagonal", "dense"])
