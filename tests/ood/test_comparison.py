@@ -9,12 +9,13 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import lastlayer as ll
 from lastlayer import ood
-from lastlayer.ood.comparison import PLAIN_DENSITY
+from lastlayer.ood.comparison import DENSITY_WITH_LENGTHS, PLAIN_DENSITY
 
 CENTERS = torch.tensor([[-3.0, 0.0], [3.0, 0.0], [0.0, 4.0]])
 FITTED = {
     "DecisionBoundaryDistance",
     "FeatureDensity",
+    DENSITY_WITH_LENGTHS,
     PLAIN_DENSITY,
     "NearestNeighbors",
     "RelativeMahalanobis",
@@ -80,7 +81,7 @@ def test_a_regression_has_scores_without_classes(sets):
     model = ll.Network(make_backbone(), ll.Regression(8, num_data=60))
     train = (sets["train"][0], torch.randn(60, 1))
     found = ood.compare(model, train, sets["test"][0], {"far": sets["far"][0]})
-    assert set(found.fitted) == {"FeatureDensity", "NearestNeighbors"}
+    assert set(found.fitted) == {"FeatureDensity", DENSITY_WITH_LENGTHS, "NearestNeighbors"}
     assert {"epistemic_variance", "predictive_entropy"} <= set(found.metrics)
     assert "energy" not in found.metrics
 

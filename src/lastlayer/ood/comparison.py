@@ -24,6 +24,7 @@ from .predictive_scores import SCORES
 
 METRICS = ("auroc", "aupr", "fpr95")
 PLAIN_DENSITY = "FeatureDensity(normalized=False)"
+DENSITY_WITH_LENGTHS = "FeatureDensity(unit_length=False)"
 
 
 @dataclass(frozen=True)
@@ -145,7 +146,9 @@ def _make(read: Reader, features: Tensor) -> dict[str, FeatureScore]:
         made.append(RelativeMahalanobis(size, read.num_classes, device=place))
     if read.layer is not None:
         made += [VirtualLogitMatching(*read.layer), DecisionBoundaryDistance(*read.layer)]
-    return {type(score).__name__: score for score in made}
+    named = {type(score).__name__: score for score in made}
+    lengths = FeatureDensity(size, read.num_classes, unit_length=False, device=place)
+    return named | {DENSITY_WITH_LENGTHS: lengths}
 
 
 def _score(
