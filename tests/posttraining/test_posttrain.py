@@ -518,6 +518,13 @@ def test_labels_out_of_range_are_named() -> None:
             ll.posttrain(network, (torch.randn(9, 2), torch.arange(9) % 4), head)
 
 
+@pytest.mark.parametrize("head", ["discriminative", "generative"])
+def test_numbers_for_a_classifier_say_which_head_takes_them(head: str) -> None:
+    data = (torch.randn(20, 3), torch.randn(20, 1))
+    with pytest.raises(TypeError, match="for numbers pass head='regression'"):
+        ll.posttrain(nn.Linear(3, 2), data, head, progress=False)
+
+
 def test_large_features_come_to_an_end() -> None:
     network = nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 3)).float()
     inputs = 1e4 * torch.randn(60, 4, dtype=torch.float32)

@@ -245,6 +245,11 @@ def _make(
     """The head, at the trained weights."""
     num_data = num_rows(len(cached.features))
     if isinstance(head, str):
+        if head in ("discriminative", "generative") and cached.target.is_floating_point():
+            raise TypeError(
+                f"a {head} head takes class labels, integers, got {cached.target.dtype}; for "
+                "numbers pass head='regression'"
+            )
         made = HEADS[head].from_linear(layer, cached, num_data=num_data, **options)
     else:
         if isinstance(head, Head):
