@@ -128,6 +128,16 @@ def test_the_last_layer_is_solved_in_any_precision_of_training(precision: str) -
     assert_close(network.head.mean, expected.mean)
 
 
+def test_weight_decay_of_a_head_is_warned_of() -> None:
+    class Decaying(Anyones):
+        def configure_optimizers(self) -> torch.optim.Optimizer:
+            return torch.optim.AdamW(self.parameters())
+
+    run = trainer(callbacks=[HeadCallback()], max_epochs=1)
+    with pytest.warns(UserWarning, match="weight decay reaches the head"):
+        run.fit(Decaying(regression()), loader(curve()))
+
+
 def parts_of(network: ll.Network) -> tuple[nn.Module, ll.Head]:
     return network.backbone, network.head
 

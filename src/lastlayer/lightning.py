@@ -25,7 +25,7 @@ from .posttraining import Features
 from .posttraining.solvers import fit_features
 from .predictive import Predictive
 from .training.options import Factors, Options
-from .training.preparation import counting, the_head
+from .training.preparation import counting, the_head, warn_of_weight_decay
 
 __all__ = ["HeadCallback", "NetworkModule"]
 
@@ -46,7 +46,8 @@ class HeadCallback(Callback):
 
     Before the first step, heads get the number of training examples (`num_data`), from the data
     loader; a module with one head lets it prepare itself as in `lastlayer.fit`: a generative one
-    counts classes. Losses leave the parts of the ELBO in the logs, as `elbo/bound`, `elbo/kl`, ….
+    counts classes. There is a warning if weight decay reaches a head. Losses leave the parts of the
+    ELBO in the logs, as `elbo/bound`, `elbo/kl`, ….
 
     Args:
         num_data: the number of training examples, where the loader does not know it.
@@ -81,6 +82,8 @@ class HeadCallback(Callback):
         count = _num_data(trainer) if self.num_data is None else self.num_data
         for module in counting(pl_module):
             module.num_data = count
+        for optimizer in trainer.optimizers:
+            warn_of_weight_decay(pl_module, optimizer.param_groups)
         head = the_head(pl_module)
         if head is not None and trainer.global_step == 0:
             with torch.no_grad():

@@ -273,6 +273,16 @@ def test_the_trainer_trains_evaluates_and_sets_the_number_of_examples(head, tmp_
     assert logits.shape == (len(data), 2)
 
 
+@pytest.mark.filterwarnings("ignore:.*pin_memory")
+def test_what_would_change_the_objective_is_said(tmp_path) -> None:
+    data: Any = rows()
+    model = LastLayerForSequenceClassification.from_backbone(bert(), num_labels=2)
+    with pytest.raises(ValueError, match="label_smoothing_factor replaces the loss"):
+        train(model, data, tmp_path, label_smoothing_factor=0.1)
+    with pytest.warns(UserWarning, match="weight decay reaches the head"):
+        train(model, data, tmp_path, weight_decay=0.1)
+
+
 class Stream(IterableDataset[Any]):
     """A data set that has to be told how long it is."""
 

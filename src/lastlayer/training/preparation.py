@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import warnings
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
@@ -32,6 +33,18 @@ def the_head(model: nn.Module) -> Head | None:
 def counting(model: nn.Module) -> list[Any]:
     """Modules that weigh something by the number of training examples, as heads do."""
     return [module for module in model.modules() if hasattr(module, "num_data")]
+
+
+def warn_of_weight_decay(model: nn.Module, groups: Iterable[dict[str, Any]]) -> None:
+    """Warn if parameter groups of an optimiser decay the weights of a head, which has a prior."""
+    decayed = {id(one) for group in groups if group.get("weight_decay") for one in group["params"]}
+    parts = [part for part in model.modules() if isinstance(part, Head) and part.has_prior]
+    if any(id(parameter) in decayed for part in parts for parameter in part.parameters()):
+        warnings.warn(
+            "weight decay reaches the head, which has a prior instead: give the optimiser a group "
+            "of the head's parameters with weight_decay=0, or use none",
+            stacklevel=2,
+        )
 
 
 def initial_state(model: nn.Module, processes: Processes) -> dict[str, Any]:

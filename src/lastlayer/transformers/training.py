@@ -12,6 +12,7 @@ from transformers import TrainerCallback
 
 from .._checks import check_range
 from ..heads import Head
+from ..training.preparation import warn_of_weight_decay
 from .config import set_num_data
 from .models import IGNORED, LastLayerForTokenClassification
 
@@ -22,7 +23,7 @@ class HeadCallback(TrainerCallback):
     """Sets `num_data` of heads from the data set, and lets generative ones count classes.
 
     For `Trainer(..., callbacks=[HeadCallback()])`. Labels of a data set with a length are checked;
-    a stream is only read where classes must be counted.
+    a stream is only read where classes must be counted. Weight decay of a head is warned of.
 
     Args:
         num_data: the number of training examples, where the data set does not know it.
@@ -36,6 +37,12 @@ class HeadCallback(TrainerCallback):
         self, args: Any, state: Any, control: Any, model: Any = None, **kwargs: Any
     ) -> None:
         """Before the first step."""
+        if args.label_smoothing_factor:
+            raise ValueError(
+                "label_smoothing_factor replaces the loss of the model, of which the prior is a "
+                "part; leave it at 0"
+            )
+        warn_of_weight_decay(model, kwargs["optimizer"].param_groups)
         data = kwargs["train_dataloader"].dataset
         tokens = any(isinstance(part, LastLayerForTokenClassification) for part in model.modules())
         set_num_data(model, self.num_data or _count(data, tokens))
