@@ -41,6 +41,12 @@ ERRORS: list[Case] = [
         ValueError,
         "must end in num_features=4",
     ),
+    (
+        "features that are an array",
+        everywhere(lambda x: x.numpy()),  # type: ignore[arg-type,return-value]
+        TypeError,
+        "convert arrays by torch.as_tensor",
+    ),
     ("integer features", everywhere(lambda x: x.long()), TypeError, "must be floating point"),
     (
         "features of another dtype than the head",

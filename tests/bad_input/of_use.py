@@ -108,6 +108,9 @@ ERRORS: list[Case] = [
 
 # Situations that need several runs, processes or a full disk, and their tests.
 ELSEWHERE = {
+    "numbers for a classifier in `posttrain`": (
+        "test_numbers_for_a_classifier_say_which_head_takes_them"
+    ),
     "a checkpoint of another objective": "test_another_objective_is_not_resumed",
     "a checkpoint of other options": "test_a_run_with_other_options_is_not_resumed",
     "a checkpoint of other data": "test_other_data_are_not_resumed_with",

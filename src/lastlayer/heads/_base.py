@@ -107,8 +107,8 @@ class Head(GaussianWeights, ABC):
                 name = "output" if weight is None else "weight"
                 raise ValueError(f"{name} is for the loss; pass a target with it, or no {name}")
             return self.predict(self._inputs(features))
-        check_not_empty(features)
         inputs = self._inputs(features)
+        check_not_empty(features)
         check_device("target", target, features.device)
         if output is None:
             bounds, kl, log_prior = self.objective(inputs, target, weight)
