@@ -47,6 +47,11 @@ def _cases() -> dict[str, Callable[..., ll.Head]]:
     cases["heteroscedastic-dense-low_rank"] = partial(
         make, covariance="dense", noise_covariance="low_rank", num_noise_features=4
     )
+    make = partial(ll.NoisyLabelClassification, *sizes, num_data=NUM_DATA)
+    cases["noisy_labels-dense-dense"] = partial(make, bias=True)
+    cases["noisy_labels-diagonal-low_rank"] = partial(
+        make, covariance="diagonal", noise_covariance="low_rank", num_noise_features=4
+    )
     make = partial(ll.StudentTRegression, *sizes, num_data=NUM_DATA)
     cases["student_t-shared-learned"] = partial(make, bias=True)
     cases["student_t-dense-exact"] = partial(make, covariance="dense", degrees_of_freedom=math.inf)
@@ -64,6 +69,7 @@ def _covering() -> Iterator[str]:
             yield names[at % len(names)]
     yield "heteroscedastic-dense-low_rank"
     yield "student_t-shared-learned"
+    yield "noisy_labels-dense-dense"
 
 
 COVERING = list(_covering())  # for what takes seconds per case
@@ -76,6 +82,7 @@ PREDICTIVES = [
     "student_t-shared-learned",
     "discriminative-dense-tilted-diagonal",
     "generative-low_rank-dense",
+    "noisy_labels-dense-dense",
 ]
 REAL_TARGETS = (ll.Regression, ll.HeteroscedasticRegression, ll.StudentTRegression)
 

@@ -16,6 +16,7 @@ from lastlayer.predictive import (
     HeavyTailedPredictive,
     HeteroscedasticPredictive,
     MultivariateGaussianPredictive,
+    NoisyLabelPredictive,
     RegressionMixturePredictive,
     RegressionPredictive,
     SoftmaxPredictive,
@@ -62,6 +63,12 @@ def logits(generator: torch.Generator, shape: tuple[int, ...]) -> list[torch.Ten
     return list(torch.randn(2, *shape, 3, generator=generator).unbind())
 
 
+def noisy_labels(generator: torch.Generator, shape: tuple[int, ...]) -> NoisyLabelPredictive:
+    mean, log_variance = logits(generator, shape)
+    odds, spread = torch.randn(2, *shape, 1, generator=generator)
+    return NoisyLabelPredictive(2 * mean, log_variance.exp(), odds - 1, spread.exp())
+
+
 REGRESSIONS: dict[str, Make] = {
     "gaussian": lambda g, shape: GaussianPredictive(*moments(g, shape)),
     "correlated": correlated,
@@ -86,6 +93,7 @@ CLASSIFICATIONS: dict[str, Make] = {
     "generative": lambda g, shape: GenerativePredictive(
         2 * logits(g, shape)[0], 2 * logits(g, shape)[0] - 1
     ),
+    "noisy labels": noisy_labels,
     "softmax": lambda g, shape: SoftmaxPredictive(logits(g, shape)[0]),
     "mixture": lambda g, shape: ClassMixturePredictive(
         SoftmaxPredictive(logits(g, (*shape, C))[0])

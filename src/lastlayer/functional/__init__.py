@@ -49,6 +49,7 @@ from .softmax import (
     expected_softmax,
     tilted_coefficients,
 )
+from .wrong_labels import softplus_bound, wrong_label_bound
 
 __all__ = [
     "LOG_2PI",
@@ -85,8 +86,10 @@ __all__ = [
     "mean_evidence",
     "of_output",
     "prior_variance_evidence",
+    "softplus_bound",
     "squared_sum",
     "tilted_bound",
     "tilted_coefficients",
     "widest",
+    "wrong_label_bound",
 ]

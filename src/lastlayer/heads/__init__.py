@@ -6,6 +6,7 @@ from ._parts import Elbo, recorded
 from .discriminative import DiscriminativeClassification
 from .generative import GenerativeClassification
 from .heteroscedastic import HeteroscedasticRegression
+from .noisy_labels import NoisyLabelClassification
 from .regression import Regression
 from .student_t import StudentTRegression
 
@@ -16,6 +17,7 @@ __all__ = [
     "GenerativeClassification",
     "Head",
     "HeteroscedasticRegression",
+    "NoisyLabelClassification",
     "Regression",
     "StudentTRegression",
     "recorded",

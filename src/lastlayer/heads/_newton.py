@@ -19,6 +19,7 @@ from ..functional.bounds import BOUNDS
 from ..functional.conjugate import eye_like
 
 if TYPE_CHECKING:
+    from ._softmax import SoftmaxHead
     from .discriminative import DiscriminativeClassification
 
 NUM_PAIRS = 8  # steps that the secant correction remembers
@@ -46,7 +47,7 @@ class Examples(NamedTuple):
     target: Tensor
     weight: Tensor
 
-    def chunks(self, head: DiscriminativeClassification) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    def chunks(self, head: SoftmaxHead) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         """Prepared features, labels and weights, as many at a time as fit."""
         like = head.mean
         rows = max(1, CHUNK // (head.num_outputs * min(head.width, 1024)))

@@ -24,6 +24,7 @@ from ._alternating import alternate
 from ._newton import NUM_PAIRS, Examples, evaluate, newton
 
 if TYPE_CHECKING:
+    from ._softmax import SoftmaxHead
     from .discriminative import DiscriminativeClassification
 
 MAX_JOINT_WEIGHTS = 1024  # weights of all classes up to which their joint Hessian is formed
@@ -43,7 +44,7 @@ def solve(
     """Minimise the loss of a head on fixed features; see `fit_features` for the arguments."""
     check_count("max_passes", max_passes)
     check_positive("tolerance", tolerance)
-    data = _examples(head, features, target, weight)
+    data = examples_of(head, features, target, weight)
     fit = whole(head).requires_grad_(False)
     if fit.mean.dtype in (torch.float16, torch.bfloat16):
         fit.float()  # steps below the resolution of half precision count
@@ -69,9 +70,10 @@ def solve(
     load_whole(head, fit.state_dict())
 
 
-def _examples(
-    head: DiscriminativeClassification, features: Tensor, target: Tensor, weight: Tensor | None
+def examples_of(
+    head: SoftmaxHead, features: Tensor, target: Tensor, weight: Tensor | None
 ) -> Examples:
+    """Checked features, labels and weights, one row per example."""
     batch_shape = features.shape[:-1]
     if features.numel() == 0 or features.shape[-1] != head.num_features:
         raise ValueError(

@@ -15,7 +15,7 @@ from torch import Tensor
 from .._checks import check_range
 from .._processes import Processes
 from ..heads import DiscriminativeClassification, Head
-from ..heads.discriminative import MAX_DENSE_WEIGHTS
+from ..heads._softmax import MAX_DENSE_WEIGHTS
 from .sharing import chosen_rows
 from .store import Features
 
@@ -87,9 +87,7 @@ def _best(trials: list[Trial]) -> float:
     return _search([trial.again(trial.head.prior.fixed_variance) for trial in trials])
 
 
-def by_training_data(
-    head: DiscriminativeClassification, cached: Features, processes: Processes
-) -> Choice:
+def by_training_data(head: Head, cached: Features, processes: Processes) -> Choice:
     """The variance without other data, for a head at the weights of the trained layer.
 
     A layer is fitted without a fifth of the data, or several are where a fifth is small. If they

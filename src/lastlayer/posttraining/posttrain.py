@@ -23,6 +23,7 @@ from ..heads import (
     GenerativeClassification,
     Head,
     HeteroscedasticRegression,
+    NoisyLabelClassification,
     Regression,
     StudentTRegression,
 )
@@ -39,8 +40,10 @@ HEADS: dict[str, type[Head]] = {
     "heteroscedastic": HeteroscedasticRegression,
     "student_t": StudentTRegression,
     "discriminative": DiscriminativeClassification,
+    "noisy_labels": NoisyLabelClassification,
     "generative": GenerativeClassification,
 }
+LABELLED = ("discriminative", "noisy_labels", "generative")
 
 
 class PostTraining(NamedTuple):
@@ -77,14 +80,14 @@ def posttrain(
     The backbone runs once over the data, in evaluation mode: neither its weights nor its
     batch-norm statistics change. Regression heads are then solved in closed form, with their noise;
     generative heads, with dense noise unless told, by `GenerativeClassification.fit_features`;
-    discriminative heads, initialised with the trained weights and bias, by `fit_discriminative`. A
-    head without a bias takes the weights alone; a layer with one output, the logit of a binary
-    question, becomes two classes.
+    discriminative heads, and those for noisy labels, initialised with the trained weights and bias,
+    by `fit_discriminative`. A head without a bias takes the weights alone; a layer with one output,
+    the logit of a binary question, becomes two classes.
 
     The variance of the head's prior decides how cautious it is. With `validation`, data that the
     network was not trained on, it is the one with the lowest NLL there; of a generative head, they
-    choose shrinkage and temperature of the noise instead. Without, a discriminative head that is
-    given by name and without a prior refits its layer without parts of the data. If they are
+    choose shrinkage and temperature of the noise instead. Without, "discriminative" or
+    "noisy_labels" without a prior refits its layer without parts of the data. If they are
     predicted much worse than the rest, as from the features of a pretrained network, they choose.
     Else the features give the labels away, and nothing in the data tells how good they are on
     others: the head keeps its own prior, which is cautious, but for a network that does not fit its
@@ -98,9 +101,9 @@ def posttrain(
     Args:
         model: a network that takes the inputs of the data as its one argument.
         data: (inputs, target) or (inputs, target, weight) as tensors, Dataset or DataLoader.
-        head: "regression", "heteroscedastic", "student_t", "discriminative" or "generative", with
-            a bias if the layer has one; a callable `(num_features, num_outputs, *, num_data,
-            device, dtype)` that makes one; or a head, which is fitted in place.
+        head: "regression", "heteroscedastic", "student_t", "discriminative", "noisy_labels" or
+            "generative", with a bias if the layer has one; a callable `(num_features, num_outputs,
+            *, num_data, device, dtype)` that makes one; or a head, which is fitted in place.
         validation: as data, of which the network has seen no labels; to choose by.
         layer: dotted name of the layer to replace; by default the linear layer whose output the
             model returns.
@@ -174,8 +177,7 @@ def posttrain(
                 extra["validation"] = unseen
             else:
                 choice = by_validation(made, cached, unseen, processes)
-        elif head == "discriminative" and "prior" not in options:
-            assert isinstance(made, DiscriminativeClassification)
+        elif head in ("discriminative", "noisy_labels") and "prior" not in options:
             choice = by_training_data(made, cached, processes)
         if choice is not None:
             made.prior = replace(made.prior, variance=choice.variance)
@@ -245,7 +247,7 @@ def _make(
     """The head, at the trained weights."""
     num_data = num_rows(len(cached.features))
     if isinstance(head, str):
-        if head in ("discriminative", "generative") and cached.target.is_floating_point():
+        if head in LABELLED and cached.target.is_floating_point():
             raise TypeError(
                 f"a {head} head takes class labels, integers, got {cached.target.dtype}; for "
                 "numbers pass head='regression'"

@@ -14,6 +14,7 @@ from .gaussian_mixture import GaussianMixturePredictive
 from .joint import JointPredictive
 from .joint_correlated import JointMatrixNormalPredictive, JointMultivariateGaussianPredictive
 from .joint_independent import JointGaussianPredictive, JointLogitPredictive
+from .noisy_labels import NoisyLabelPredictive
 from .plain import Plain
 from .regression import RegressionMixturePredictive, RegressionPredictive
 from .scale_mixture import HeteroscedasticPredictive
@@ -44,6 +45,7 @@ __all__ = [
     "JointMultivariateGaussianPredictive",
     "JointPredictive",
     "MultivariateGaussianPredictive",
+    "NoisyLabelPredictive",
     "Plain",
     "Predictive",
     "RegressionMixturePredictive",
