@@ -66,6 +66,7 @@ TABLES: dict[str, Tables] = {
         "bounds": choosing.bounds,
         "varying": noise.varying,
         "outliers": noise.outliers,
+        "labels": noise.labels,
         "variance": partial(
             choices, "prior", "`variance`", LOSS, NLL, DIFFERENCE, NOISE, GAP, only="variance"
         ),
@@ -94,6 +95,7 @@ TABLES: dict[str, Tables] = {
     },
     "docs/decisions/0027-prior-of-a-temperature.md": {"temperatures": training.temperatures},
     "docs/decisions/0022-prior-of-the-log-noise.md": {"priors": noise.priors},
+    "docs/decisions/0046-labels-that-are-wrong-in-some-regions.md": {"priors": noise.label_priors},
     "docs/decisions/0023-density-of-unit-length.md": {"variants": ood.variants},
     "docs/decisions/0018-generative-heads-after-training.md": {"generative": training.generative},
 }

@@ -1,4 +1,4 @@
-"""Tables on noise that depends on the input, and on outliers."""
+"""Tables on noise that depends on the input, on outliers, and on wrong labels."""
 
 from __future__ import annotations
 
@@ -43,6 +43,29 @@ def speed() -> str:
     )
 
 
+def labels() -> str:
+    """Scores of right labels where given ones are wrong in two regions."""
+    measured = record("labels-regions.json")
+    keys = ("NLL", "NLL in the regions", "accuracy", "accuracy in the regions", "AUROC")
+    rows = [
+        [row["wrong"], row["model"], *(_deviation(row, key) for key in keys)]
+        for row in measured["sections"]["regions"]
+    ]
+    return f"{table(['wrong labels', 'model', *keys], rows)}\n\n{provenance(measured)}"
+
+
+def label_priors() -> str:
+    """Scores of right labels by the prior of the log-odds."""
+    measured = record("labels-priors.json")
+    keys = ("NLL", "NLL in the regions", "AUROC")
+    rows = [
+        [row["wrong"], row["prior"], *(_deviation(row, key) for key in keys)]
+        for row in measured["sections"]["priors"]
+    ]
+    names = ["wrong labels", "prior", *keys]
+    return f"{table(names, rows)}\n\n{provenance(measured)}"
+
+
 def priors() -> str:
     """Held-out NLL by the prior of the log-noise."""
     rows = record("noise-priors.json")["sections"]["priors"]
@@ -63,6 +86,8 @@ def _rendered(section: str, names: list[str], line: Any) -> str:
 def _deviation(row: dict[str, Any], name: str) -> str:
     """A mean and its standard error."""
     error = row[f"{name} ±"]
+    if math.isnan(row[name]):
+        return "–"
     return f"{row[name]:.3f}" + ("" if math.isnan(error) else f" ± {error:.3f}")
 
 

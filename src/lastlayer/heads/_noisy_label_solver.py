@@ -23,7 +23,7 @@ from .discriminative import DiscriminativeClassification
 if TYPE_CHECKING:
     from .noisy_labels import NoisyLabelClassification
 
-STEPS = 3  # passes over the data of each solution of the classes, the first to evaluate
+STEPS = 2  # passes over the data for each step of the classes, the first to evaluate
 SUSPICION = 0.0  # log-odds from which a new head begins, half of all labels random
 MIN_LENGTH = 1e-3  # of a step of the log-odds
 
