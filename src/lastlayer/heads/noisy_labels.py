@@ -21,7 +21,11 @@ from ._weights import GaussianWeights
 
 
 class LogOdds(GaussianWeights):
-    """The posterior q(v) = N(v̄, S') of the weights of one log-odds, with a constant feature."""
+    """The posterior q(v) = N(v̄, S') of the weights of one log-odds, with a constant feature.
+
+    Attributes:
+        level: mean of the prior of the log-odds, for all inputs.
+    """
 
     def __init__(
         self,
@@ -42,9 +46,8 @@ class LogOdds(GaussianWeights):
             device=device,
             dtype=dtype,
         )
-        constant = torch.zeros_like(self.mean)
-        constant[:, -1] = level
-        self.prior_mean = constant
+        self.level = level
+        self.prior_mean = torch.zeros_like(self.mean)
 
     @classmethod
     def default_prior(cls, num_features: int) -> Prior:
@@ -53,8 +56,9 @@ class LogOdds(GaussianWeights):
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
-        """Initialise at the mean of the prior, the same for all inputs."""
+        """Initialise at the mean of the prior, the same level for all inputs."""
         assert self.prior_mean is not None
+        self.prior_mean.zero_()[:, -1] = self.level
         self.mean.copy_(self.prior_mean)
         self._initialize_covariance(1 / self.width)
 
