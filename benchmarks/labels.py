@@ -1,8 +1,8 @@
 """Labels that are wrong in a few regions: what is learnt of right ones, and which are found.
 
-All networks have the same two layers of 64 units, the same batches, Adam, and the weights of the
-epoch with the lowest validation loss, of labels that are as wrong as those of training. NLL and
-accuracy are of right labels of test data; means over seeds with their standard error.
+All networks have two hidden layers, the same batches, AdamW, and the weights of the epoch with the
+lowest NLL of validation data, whose labels are as wrong as those of training. NLL and accuracy are
+of right labels of test data; means over seeds with their standard error.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import argparse
 import math
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,7 +23,7 @@ from torch import Tensor, nn
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import lastlayer as ll
-from benchmarks.noise import NUM_TEST, NUM_TRAIN, NUM_VALIDATION, WIDTH, Model, summary, trained
+from benchmarks.noise import summary
 from benchmarks.report import Row, environment, print_table, write_json
 from benchmarks.timing import progress
 from lastlayer import metrics
@@ -31,13 +31,14 @@ from lastlayer import metrics
 NUM_CLASSES = 5
 SHARES = {"any class": 0.6, "one other class": 0.4, "none": 0.0}  # of wrong labels in the regions
 SECTIONS = ("regions", "priors")
-PRIOR_SEEDS = 100_000  # far from those of the tables
-PRIOR_ROWS, PRIOR_WIDTH = 400, 32
+WIDTH, NUM_TRAIN, NUM_VALIDATION, NUM_TEST = 64, 1200, 300, 2000
+PRIOR_WIDTH, PRIOR_TRAIN, PRIOR_VALIDATION, PRIOR_TEST = 16, 400, 100, 500
+FIRST_SEED, FIRST_PRIOR_SEED = 7000, 100_000  # far from each other
 NOISE_PRIORS: dict[str, ll.Prior] = {
     "1/M, 1": ll.Prior(variance=1 / PRIOR_WIDTH, bias_variance=1.0),
     "10/M, 4": ll.Prior(variance=10 / PRIOR_WIDTH, bias_variance=4.0),
-    "evidence, 4": ll.Prior(variance="evidence", bias_variance=4.0),
 }
+MANY = 20  # models from which training them together is faster
 SCORES = ("NLL", "NLL in the regions", "accuracy", "accuracy in the regions", "AUROC")
 
 
@@ -56,6 +57,10 @@ class Data(NamedTuple):
     def examples(self) -> tuple[Tensor, Tensor]:
         """What training sees."""
         return self.inputs, self.given
+
+    def corrected(self) -> Data:
+        """The same with right labels."""
+        return self._replace(given=self.right)
 
 
 class Problem:
@@ -78,31 +83,64 @@ class Problem:
         return Data(inputs, (right + shift * changed) % NUM_CLASSES, right, region)
 
 
+def splits(seeds: Sequence[int], wrong: str, *sizes: int) -> list[list[Data]]:
+    """Training, validation and test data of each seed."""
+    problems = [Problem(seed, wrong) for seed in seeds]
+    return [[problem.rows(size) for size in sizes] for problem in problems]
+
+
 # -------------------------------------------------------------------------------- contenders
 
 
-class Softmax(Model):
-    """A linear layer trained on cross-entropy."""
+class Softmax(nn.Module):
+    """A network trained on cross-entropy."""
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, inputs: Tensor, target: Tensor | None = None) -> Any:
+        logits = self.network(inputs)
+        return ll.SoftmaxPredictive(logits) if target is None else F.cross_entropy(logits, target)
+
+
+class Centered(nn.Module):
+    """Inputs between zero and one, of mean zero and unit variance."""
 
     def forward(self, inputs: Tensor) -> Tensor:
-        return self.layer(self.features(inputs))
-
-    def loss(self, inputs: Tensor, target: Tensor) -> Tensor:
-        return F.cross_entropy(self(inputs), target)
-
-    def predictive(self, inputs: Tensor) -> ll.ClassificationPredictive:
-        return ll.SoftmaxPredictive(self(inputs))
+        return 12**0.5 * (inputs - 0.5)
 
 
-def makers(num_data: int) -> dict[str, Callable[[], Model]]:
-    sizes, options = (WIDTH, NUM_CLASSES), {"num_data": num_data, "bias": True}
-    return {
-        "softmax": lambda: Softmax(nn.Linear(*sizes)),
-        "DiscriminativeClassification": lambda: Model(
-            ll.DiscriminativeClassification(*sizes, **options)
-        ),
-        "NoisyLabelClassification": lambda: Model(ll.NoisyLabelClassification(*sizes, **options)),
-    }
+def backbone(width: int) -> nn.Sequential:
+    return nn.Sequential(
+        Centered(), nn.Linear(4, width), nn.ELU(), nn.Linear(width, width), nn.ELU()
+    )
+
+
+def softmax() -> nn.Module:
+    return Softmax(backbone(WIDTH).append(nn.Linear(WIDTH, NUM_CLASSES)))
+
+
+def with_head(make: Callable[..., ll.Head], width: int, num_data: int, **options: Any) -> nn.Module:
+    head = make(width, NUM_CLASSES, num_data=num_data, bias=True, **options)
+    return ll.Network(backbone(width), head)
+
+
+def trained(make: Callable[[], nn.Module], parts: list[list[Data]], epochs: int) -> list[nn.Module]:
+    """Networks of all seeds, trained as one batched model."""
+    models = []
+    for seed in range(len(parts)):
+        torch.manual_seed(seed)
+        models.append(make())
+    options: dict[str, Any] = {"epochs": epochs, "batch_size": 100, "learning_rate": 3e-3}
+    options |= {"schedule": "cosine", "validate_every": 5, "progress": False}
+    train, validation = ([split[at].examples for split in parts] for at in (0, 1))
+    if len(parts) >= MANY:
+        ll.fit_many(models, train, validation, **options)
+    else:
+        for seed, (model, *data) in enumerate(zip(models, train, validation, strict=True)):
+            ll.fit(model, *data, seed=seed, **options)
+    return [model.eval().requires_grad_(False) for model in models]
 
 
 def scores(given: Any, predictive: Any, train: Data, test: Data) -> dict[str, float]:
@@ -135,68 +173,69 @@ def scores(given: Any, predictive: Any, train: Data, test: Data) -> dict[str, fl
 def region_rows(arguments: argparse.Namespace) -> list[Row]:
     """Networks trained and post-trained on labels that are wrong in two regions."""
     found = []
+    seeds = range(FIRST_SEED, FIRST_SEED + arguments.seeds)
+    plain, noisy = ll.DiscriminativeClassification, ll.NoisyLabelClassification
     for wrong in SHARES:
-        by_name: dict[str, list[dict[str, float]]] = {}
-        for seed in range(arguments.seeds):
-            problem = Problem(7000 + seed, wrong)
-            train, validation, test = map(problem.rows, (NUM_TRAIN, NUM_VALIDATION, NUM_TEST))
-
-            @torch.no_grad()
-            def add(name: str, predict: Callable[[Tensor], Any]) -> None:
-                run = scores(predict(train.inputs), predict(test.inputs), train, test)  # noqa: B023
-                by_name.setdefault(name, []).append(run)  # noqa: B023
-
-            for name, make in makers(NUM_TRAIN).items():
-                progress(f"{wrong}: seed {seed}, {name}")
-                model = trained(make, train.examples, validation.examples, seed, arguments.epochs)
-                add(name, model.predictive)
-                if name == "softmax":
-                    for head in ("discriminative", "noisy_labels"):
-                        after = ll.posttrain(model, train.examples, head, progress=False)
-                        add(f'softmax, then posttrain(…, "{head}")', after)
-            if wrong != "none":
-                name = "DiscriminativeClassification"
-                right = [(part.inputs, part.right) for part in (train, validation)]
-                model = trained(makers(NUM_TRAIN)[name], *right, seed, arguments.epochs)
-                add(f"{name}, right labels", model.predictive)
-        found += [
-            {"wrong": wrong, "model": name} | summaries(runs) for name, runs in by_name.items()
-        ]
+        parts = splits(seeds, wrong, NUM_TRAIN, NUM_VALIDATION, NUM_TEST)
+        by_name: dict[str, list[nn.Module]] = {}
+        progress(f"{wrong}: softmax")
+        by_name["softmax"] = trained(softmax, parts, arguments.epochs)
+        for head in ("discriminative", "noisy_labels"):
+            progress(f"{wrong}: posttrain, {head}")
+            by_name[f'softmax, then posttrain(…, "{head}")'] = [
+                ll.posttrain(model.network, train.examples, head, progress=False)
+                for model, (train, *_) in zip(by_name["softmax"], parts, strict=True)
+            ]
+        for make in (plain, noisy):
+            progress(f"{wrong}: {make.__name__}")
+            by_name[make.__name__] = trained(
+                lambda make=make: with_head(make, WIDTH, NUM_TRAIN), parts, arguments.epochs
+            )
+        if SHARES[wrong]:
+            progress(f"{wrong}: right labels")
+            corrected = [[part.corrected() for part in split] for split in parts]
+            by_name[f"{plain.__name__}, right labels"] = trained(
+                lambda: with_head(plain, WIDTH, NUM_TRAIN), corrected, arguments.epochs
+            )
+        found += rows(by_name, parts, wrong, "model")
     return found
 
 
 def prior_rows(arguments: argparse.Namespace) -> list[Row]:
-    """NLL of right labels by the prior of the log-odds.
-
-    Heads are solved on the features of a network that was not trained.
-    """
+    """Networks trained with priors of the log-odds."""
     found = []
-    sizes = (PRIOR_WIDTH, NUM_CLASSES)
-    options: dict[str, Any] = {"num_data": PRIOR_ROWS, "bias": True}
-    options["prior"] = ll.Prior(variance=10 / PRIOR_WIDTH, bias_variance=1.0)
+    seeds = range(FIRST_PRIOR_SEED, FIRST_PRIOR_SEED + arguments.prior_seeds)
     for wrong in ("any class", "none"):
-        by_name: dict[str, list[dict[str, float]]] = {}
-        for seed in range(PRIOR_SEEDS, PRIOR_SEEDS + arguments.prior_seeds):
-            progress(f"priors: {wrong}, seed {seed}")
-            problem = Problem(seed, wrong)
-            train, test = problem.rows(PRIOR_ROWS), problem.rows(NUM_TEST)
-            torch.manual_seed(seed)
-            network = Model(nn.Identity()).requires_grad_(False)
-            inputs, seen = (
-                network.features(part.inputs)[:, :PRIOR_WIDTH] for part in (train, test)
+        parts = splits(seeds, wrong, PRIOR_TRAIN, PRIOR_VALIDATION, PRIOR_TEST)
+        makers: dict[str, Callable[[], nn.Module]] = {
+            name: lambda prior=prior: with_head(  # type: ignore[misc]
+                ll.NoisyLabelClassification, PRIOR_WIDTH, PRIOR_TRAIN, noise_prior=prior
             )
-            heads: dict[str, ll.Head] = {
-                name: ll.NoisyLabelClassification(*sizes, noise_prior=prior, **options)
-                for name, prior in NOISE_PRIORS.items()
-            }
-            heads["trusts labels"] = ll.DiscriminativeClassification(*sizes, **options)
-            for name, head in heads.items():
-                head.requires_grad_(False).fit_features(inputs, train.given)
-                run = scores(head(inputs), head(seen), train, test)
-                by_name.setdefault(name, []).append(run)
-        found += [
-            {"wrong": wrong, "prior": name} | summaries(runs) for name, runs in by_name.items()
+            for name, prior in NOISE_PRIORS.items()
+        }
+        makers["DiscriminativeClassification"] = lambda: with_head(
+            ll.DiscriminativeClassification, PRIOR_WIDTH, PRIOR_TRAIN
+        )
+        by_name = {}
+        for name, make in makers.items():
+            progress(f"priors: {wrong}, {name}")
+            by_name[name] = trained(make, parts, arguments.epochs)
+        found += rows(by_name, parts, wrong, "prior")
+    return found
+
+
+@torch.no_grad()
+def rows(
+    by_name: dict[str, list[nn.Module]], parts: list[list[Data]], wrong: str, kind: str
+) -> list[Row]:
+    """Mean scores of models of each name, one model for each seed."""
+    found = []
+    for name, models in by_name.items():
+        runs = [
+            scores(model(train.inputs), model(test.inputs), train, test)
+            for model, (train, _, test) in zip(models, parts, strict=True)
         ]
+        found.append({"wrong": wrong, kind: name} | summaries(runs))
     return found
 
 

@@ -6,10 +6,11 @@ import math
 from dataclasses import dataclass
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from .._checks import check_labels
-from ..functional import expected_log_softmax
+from ..functional import scale_mixtures
 from .classes import DiscriminativePredictive
 from .classification import ClassificationPredictive
 
@@ -42,18 +43,29 @@ class NoisyLabelPredictive(ClassificationPredictive):
     @property
     def random_label_probability(self) -> Tensor:
         """Eπ, the probability that the label is drawn at random, (*batch,)."""
-        return self._log_odds().exp()[..., 1]
+        return self._log_odds()[..., 1].exp()
 
     def _log_odds(self) -> Tensor:
-        """log E(1 − π) and log Eπ, (*batch, 2)."""
-        mean = torch.cat([torch.zeros_like(self.log_odds_mean), self.log_odds_mean], -1)
-        variance = torch.cat([torch.zeros_like(mean[..., :1]), self.log_odds_variance], -1)
-        return expected_log_softmax(mean, variance)
+        """log E(1 − π) and log Eπ, by quadrature, (*batch, 2)."""
+        nodes, log_probs = scale_mixtures.normal_nodes(self.log_odds_mean)
+        log_odds = self.log_odds_mean + self.log_odds_variance.sqrt() * nodes
+        both = torch.stack([-log_odds, log_odds], -2)
+        return (F.logsigmoid(both) + log_probs).logsumexp(-1)
 
     def _observed(self, log_probs: Tensor) -> Tensor:
         """Log-probabilities of observed labels from those of right ones, (*batch, M)."""
         keep, random = self._log_odds().split(1, -1)
         return torch.logaddexp(keep + log_probs, random - math.log(self.num_classes))
+
+    def probs(self) -> Tensor:
+        """Probabilities of labels as they are observed, (*batch, K)."""
+        keep, random = self._log_odds().exp().split(1, -1)
+        return keep * self.right.probs() + random / self.num_classes
+
+    def entropy(self) -> Tensor:
+        """Entropy of the label as it is observed in nats, (*batch,)."""
+        probs = self.probs().clamp_min(1e-30)  # a class that cannot be adds nothing
+        return -(probs * probs.log()).sum(-1)
 
     def log_probs(self) -> Tensor:
         """Logarithms of the probabilities of labels as they are observed, (*batch, K)."""
