@@ -15,6 +15,7 @@ from benchmarks import (
     estimators,
     generative,
     heads,
+    labels,
     noise,
     observed,
     posttrain,
@@ -301,3 +302,30 @@ def test_noise_benchmark_compares_heads_on_the_same_data(
     rows = json.loads((tmp_path / "noise-noise.json").read_text())["sections"]["noise"]
     nll = {row["model"]: row["nll"] for row in rows}
     assert nll["the truth"] < min(value for name, value in nll.items() if name != "the truth")
+
+
+def test_wrong_labels_are_in_the_regions_and_right_ones_the_same_whatever_is_wrong() -> None:
+    parts = {wrong: labels.Problem(3, wrong).rows(20_000) for wrong in labels.SHARES}
+    for wrong, share in labels.SHARES.items():
+        data = parts[wrong]
+        assert torch.equal(data.right, parts["none"].right)
+        changed = data.given != data.right
+        assert not changed[~data.region].any()
+        assert abs(changed[data.region].double().mean() - share) < 0.03
+        assert abs(data.region.double().mean() - 0.296) < 0.02
+    shift = (parts["one other class"].given - parts["none"].given) % labels.NUM_CLASSES
+    assert set(shift.tolist()) == {0, 1}
+
+
+@pytest.mark.slow
+def test_labels_benchmark_scores_right_labels(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = ["--quick", "--sections", "priors", "--records", str(tmp_path)]
+    monkeypatch.setattr("sys.argv", ["labels.py", *options])
+    labels.main()
+    rows = json.loads((tmp_path / "labels-priors.json").read_text())["sections"]["priors"]
+    assert {row["prior"] for row in rows} == {*labels.NOISE_PRIORS, "DiscriminativeClassification"}
+    for row in rows:
+        assert row["NLL"] < 2
+        assert math.isnan(row["AUROC"]) == (row["wrong"] == "none")

@@ -51,8 +51,8 @@ class LogOdds(GaussianWeights):
 
     @classmethod
     def default_prior(cls, num_features: int) -> Prior:
-        """Log-odds of unit variance for features of unit mean square, about a level."""
-        return Prior(variance=1 / num_features, bias_variance=1.0)
+        """Log-odds of variance ten for features of unit mean square, about an uncertain level."""
+        return Prior(variance=10 / num_features, bias_variance=4.0)
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
