@@ -39,6 +39,7 @@ NOISE_PRIORS: dict[str, ll.Prior] = {
     "10/M, 4": ll.Prior(variance=10 / PRIOR_WIDTH, bias_variance=4.0),
 }
 MANY = 20  # models from which training them together is faster
+REFERENCE = "DiscriminativeClassification"
 SCORES = ("NLL", "NLL in the regions", "accuracy", "accuracy in the regions", "AUROC")
 
 
@@ -206,7 +207,7 @@ def prior_rows(arguments: argparse.Namespace) -> list[Row]:
             )
             for name, prior in NOISE_PRIORS.items()
         }
-        makers["DiscriminativeClassification"] = lambda: with_head(
+        makers[REFERENCE] = lambda: with_head(
             ll.DiscriminativeClassification, PRIOR_WIDTH, PRIOR_TRAIN
         )
         by_name = {}
@@ -221,24 +222,36 @@ def prior_rows(arguments: argparse.Namespace) -> list[Row]:
 def rows(
     by_name: dict[str, list[nn.Module]], parts: list[list[Data]], wrong: str, kind: str
 ) -> list[Row]:
-    """Mean scores of models of each name, one model for each seed."""
-    found = []
-    for name, models in by_name.items():
-        runs = [
+    """Mean scores of models of each name, one model for each seed.
+
+    Problems differ more than models do: differences are to the same seed's REFERENCE.
+    """
+    runs = {
+        name: [
             scores(model(train.inputs), model(test.inputs), train, test)
             for model, (train, _, test) in zip(models, parts, strict=True)
         ]
-        found.append({"wrong": wrong, kind: name} | summaries(runs))
+        for name, models in by_name.items()
+    }
+    found = []
+    for name, own in runs.items():
+        row: Row = {"wrong": wrong, kind: name}
+        for score in SCORES:
+            pairs = [
+                (run[score], other[score])
+                for run, other in zip(own, runs[REFERENCE], strict=True)
+                if score in run
+            ]
+            row |= deviation(score, [value for value, _ in pairs])
+            row |= deviation(f"{score}, difference", [value - other for value, other in pairs])
+        found.append(row)
     return found
 
 
-def summaries(runs: list[dict[str, float]]) -> Row:
-    """Means of scores and their standard errors."""
-    row: Row = {}
-    for name in SCORES:
-        values = [run[name] for run in runs if name in run]
-        row[name], row[f"{name} ±"] = summary(values) if values else (math.nan, math.nan)
-    return row
+def deviation(name: str, values: list[float]) -> Row:
+    """A mean and its standard error."""
+    mean, error = summary(values) if values else (math.nan, math.nan)
+    return {name: mean, f"{name} ±": error}
 
 
 def main() -> None:

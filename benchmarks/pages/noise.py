@@ -46,12 +46,25 @@ def speed() -> str:
 def labels() -> str:
     """Scores of right labels where given ones are wrong in two regions."""
     measured = record("labels-regions.json")
-    keys = ("NLL", "NLL in the regions", "accuracy", "accuracy in the regions", "AUROC")
+    scores = ("NLL", "NLL in the regions", "accuracy in the regions")
+    names = [name for score in scores for name in (score, "difference")]
     rows = [
-        [row["wrong"], row["model"], *(_deviation(row, key) for key in keys)]
+        [
+            row["wrong"],
+            row["model"],
+            *(text for score in scores for text in _compared(row, score)),
+            _deviation(row, "AUROC"),
+        ]
         for row in measured["sections"]["regions"]
     ]
-    return f"{table(['wrong labels', 'model', *keys], rows)}\n\n{provenance(measured)}"
+    return f"{table(['wrong labels', 'model', *names, 'AUROC'], rows)}\n\n{provenance(measured)}"
+
+
+def _compared(row: dict[str, Any], score: str) -> tuple[str, str]:
+    """A mean, and its difference from the reference with a standard error."""
+    difference = f"{score}, difference"
+    same = row[f"{difference} ±"] == 0
+    return f"{row[score]:.3f}", "–" if same else _deviation(row, difference)
 
 
 def label_priors() -> str:

@@ -286,8 +286,7 @@ def test_from_no_suspicion_wrong_labels_would_be_fitted_before_they_are_found(
             losses.append(model(features, target).item())
             suspected.append(model(features[wrong]).random_label_probability.mean().item())
     assert losses[0] < losses[1] - 0.01
-    assert suspected[0] > 0.4
-    assert suspected[1] < 0.1
+    assert suspected[0] > 4 * suspected[1]
 
 
 def test_on_clean_data_it_is_the_head_that_trusts_every_label(generator: torch.Generator) -> None:
