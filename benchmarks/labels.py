@@ -8,6 +8,7 @@ of right labels of test data; means over seeds with their standard error.
 from __future__ import annotations
 
 import argparse
+import functools
 import math
 import sys
 import time
@@ -183,14 +184,13 @@ def region_rows(arguments: argparse.Namespace) -> list[Row]:
         for head in ("discriminative", "noisy_labels"):
             progress(f"{wrong}: posttrain, {head}")
             by_name[f'softmax, then posttrain(…, "{head}")'] = [
-                ll.posttrain(model.network, train.examples, head, progress=False)
+                ll.posttrain(model.get_submodule("network"), train.examples, head, progress=False)
                 for model, (train, *_) in zip(by_name["softmax"], parts, strict=True)
             ]
         for make in (ll.DiscriminativeClassification, ll.NoisyLabelClassification):
             progress(f"{wrong}: {make.__name__}")
-            by_name[make.__name__] = trained(
-                lambda make=make: with_head(make, WIDTH, NUM_TRAIN), parts, arguments.epochs
-            )
+            made = functools.partial(with_head, make, WIDTH, NUM_TRAIN)
+            by_name[make.__name__] = trained(made, parts, arguments.epochs)
         found += rows(by_name, parts, wrong, "model")
     return found
 
@@ -202,13 +202,17 @@ def prior_rows(arguments: argparse.Namespace) -> list[Row]:
     for wrong in ("any class", "none"):
         parts = splits(seeds, wrong, PRIOR_TRAIN, PRIOR_VALIDATION, PRIOR_TEST)
         makers: dict[str, Callable[[], nn.Module]] = {
-            name: lambda prior=prior: with_head(  # type: ignore[misc]
-                ll.NoisyLabelClassification, PRIOR_WIDTH, PRIOR_TRAIN, noise_prior=prior
+            name: functools.partial(
+                with_head,
+                ll.NoisyLabelClassification,
+                PRIOR_WIDTH,
+                PRIOR_TRAIN,
+                noise_prior=prior,
             )
             for name, prior in NOISE_PRIORS.items()
         }
-        makers[REFERENCE] = lambda: with_head(
-            ll.DiscriminativeClassification, PRIOR_WIDTH, PRIOR_TRAIN
+        makers[REFERENCE] = functools.partial(
+            with_head, ll.DiscriminativeClassification, PRIOR_WIDTH, PRIOR_TRAIN
         )
         by_name = {}
         for name, make in makers.items():
