@@ -14,4 +14,4 @@ QUICK: dict[str, Any] = {
     "random_state": 0,
 }
 # There are some 180 of them, most of which only want a fitted model.
-QUICKEST = QUICK | {"max_epochs": 16, "learning_rate": 0.1}
+QUICKEST = QUICK | {"max_epochs": 6, "learning_rate": 0.1}

@@ -60,7 +60,7 @@ def test_the_authors_package_has_the_loss_and_the_predictive_of_vbll(task):
 
 @pytest.mark.slow
 def test_the_authors_package_trains_in_batches_of_seeds_as_one_by_one(task):
-    method = VBLLPackage(epochs=100, validate_every=50)
+    method = VBLLPackage(epochs=20, validate_every=10)
     tasks = [task, table_task(1)]
     together, alone = method.new(tasks), method.new(tasks)
     method.fit(together, tasks, None)
@@ -71,7 +71,7 @@ def test_the_authors_package_trains_in_batches_of_seeds_as_one_by_one(task):
             one.train,
             one.validation,
             seed=one.seed,
-            validate_every=50,
+            validate_every=10,
             retrain=True,
             progress=False,
             **options,
