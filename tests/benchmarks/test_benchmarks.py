@@ -45,7 +45,7 @@ def _single_precision() -> None:
 
 # Not of these: minutes of compilation and of a large network, which other tests run a step of, and
 # sections that time the same heads at more sizes.
-LONG_SECTIONS = {"backbone", "compiled", "grid", "profile", "scaling"}
+LONG_SECTIONS = {"backbone", "compiled", "grid", "predict", "profile", "scaling"}
 
 
 @pytest.mark.slow
@@ -187,8 +187,8 @@ def test_allocation_benchmark_takes_a_step_on_both_sides(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     record = tmp_path / "allocation.json"
-    step = "generative head, B128 N640 K1000"
-    arguments = ["allocation.py", "--steps", step, "--rounds", "2", "--json", str(record)]
+    step = "small image network, batch 128, float32"
+    arguments = ["allocation.py", "--steps", step, "--rounds", "1", "--json", str(record)]
     monkeypatch.setattr("sys.argv", arguments)
     for setting in allocation.SETTINGS:
         monkeypatch.setenv(setting, "")  # to have it restored
