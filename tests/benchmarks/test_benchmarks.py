@@ -187,7 +187,7 @@ def test_allocation_benchmark_takes_a_step_on_both_sides(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     record = tmp_path / "allocation.json"
-    step = "small image network, batch 128, float32"
+    step = "generative head, B128 N640 K1000"
     arguments = ["allocation.py", "--steps", step, "--rounds", "1", "--json", str(record)]
     monkeypatch.setattr("sys.argv", arguments)
     for setting in allocation.SETTINGS:
