@@ -1,5 +1,6 @@
 """What the network is trained on, and the noise that arms share."""
 
+import math
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ from torch.testing import assert_close
 
 import lastlayer as ll
 from lastlayer.bandits import Agent, Retraining
-from lastlayer.bandits.retraining import balanced, draw
+from lastlayer.bandits.retraining import balanced, draw, train_network
 
 
 def test_half_of_an_outputs_weight_is_by_squared_deviations(generator: torch.Generator) -> None:
@@ -48,6 +49,23 @@ def test_batches_are_drawn_by_weight() -> None:
     expected = weight / weight.sum()
     assert bool((shares[weight == 0] == 0).all())
     assert bool(((shares - expected).abs() < 4 * (expected / 40_000).sqrt() + 1e-12).all())
+
+
+def test_batches_grow_until_a_training_makes_its_passes(generator: torch.Generator) -> None:
+    seen: list[int] = []
+    learner = agent(common_noise=True)
+    backbone = learner.model.backbone
+    backbone.register_forward_hook(lambda _, inputs, __: seen.append(len(inputs[0])))
+    plan = Retraining(steps=7, batch_size=8, passes=2.5)
+    for count in (10, 100):
+        contexts = torch.randn(count, 3, generator=generator, dtype=torch.float64)
+        data = (contexts, contexts[:, 0], torch.arange(count) % 4)
+        seen.clear()
+        train_network(learner.model, data, torch.ones(count), plan, 0)
+        rows = max(8, math.ceil(2.5 * count / 7))  # 8 for ten observations, 36 for a hundred
+        assert seen == 7 * [rows]
+    with pytest.raises(ValueError, match="passes must not be negative"):
+        Retraining(passes=-1)
 
 
 def agent(*, common_noise: bool) -> Agent:

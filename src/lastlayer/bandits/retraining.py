@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -22,7 +23,9 @@ class Retraining:
         every: minimum number of new observations between two trainings.
         growth: another minimum, as a fraction of the observations that are remembered.
         steps: gradient steps of a training.
-        batch_size: of a step, drawn with replacement.
+        batch_size: of a step, drawn with replacement, unless `passes` asks for more.
+        passes: minimum number of passes of a training over what is remembered; its batches are as
+            large as that asks for. What many observations could show, noisy gradients hide.
         learning_rate: of AdamW, which begins anew each time.
         schedule: of the learning rate during a training: "cosine", "constant" or "warmup_cosine".
         weight_decay: of the backbone alone; the head has its prior.
@@ -44,6 +47,7 @@ class Retraining:
     growth: float = 0.1
     steps: int = 200
     batch_size: int = 512
+    passes: float = 0.0
     learning_rate: float = 3e-3
     weight_decay: float = 0.01
     clip: float = 1.0
@@ -59,7 +63,7 @@ class Retraining:
         check_choice("schedule", self.schedule, SCHEDULES)
         for name in ("learning_rate", "clip"):
             check_positive(name, getattr(self, name))
-        for name in ("growth", "weight_decay"):
+        for name in ("growth", "passes", "weight_decay"):
             check_number(name, getattr(self, name))
             if getattr(self, name) < 0:
                 raise ValueError(f"{name} must not be negative, got {getattr(self, name)!r}")
@@ -67,6 +71,10 @@ class Retraining:
     def due(self, num_new: int, num_remembered: int) -> bool:
         """Whether it is time to train, after so many new observations."""
         return num_new >= max(self.every, self.growth * num_remembered)
+
+    def rows(self, num_remembered: int) -> int:
+        """Examples of a batch, drawn from so many observations."""
+        return max(self.batch_size, math.ceil(self.passes * num_remembered / self.steps))
 
 
 def train_network(
@@ -98,7 +106,7 @@ def train_network(
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     if plan.exact and plan.balanced:
         shares = balanced(shares, data[1], data[2])
-    ends = shares.double().cumsum(0)
+    ends, count = shares.double().cumsum(0), plan.rows(len(shares))
     model.train()
     with torch.random.fork_rng(devices=[]), torch.enable_grad():
         torch.manual_seed(seed)
@@ -106,7 +114,7 @@ def train_network(
             rate = plan.learning_rate * SCHEDULES[plan.schedule](step / plan.steps)
             for group in optimizer.param_groups:
                 group["lr"] = rate
-            rows = draw(ends, plan.batch_size)
+            rows = draw(ends, count)
             contexts, target, output = (column[rows].to(head.mean.device) for column in data)
             if plan.exact:
                 loss = _squared_error(model, contexts, target, output)
