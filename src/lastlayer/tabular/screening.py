@@ -147,7 +147,9 @@ def _pairs(inputs: Tensor, strength: Tensor, rest: Tensor, weight: Tensor) -> Te
     spread = spread[first, second]
 
     def correlations(rest: Tensor) -> Tensor:
-        products = torch.stack([(share * one * values).mT @ values for one in rest.mT.unsqueeze(-1)])
+        products = torch.stack(
+            [(share * one * values).mT @ values for one in rest.mT.unsqueeze(-1)]
+        )
         sizes = products.abs().amax(0)[first, second]
         return torch.where(spread > 1e-6, sizes / spread, 0.0)
 

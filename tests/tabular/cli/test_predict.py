@@ -72,6 +72,7 @@ def test_scores_equal_those_of_numpy(folder, capsys):
     classifier = load(folder / "classifier")
     accuracy = classifier.score(frame[["town", "size"]], frame["cheap"].to_numpy())
     assert found["accuracy"] == pytest.approx(accuracy)
+    assert found["most_frequent"] == frame["cheap"].value_counts(normalize=True).max()
 
 
 def test_a_file_in_many_parts_is_predicted_as_in_one(folder, tmp_path, monkeypatch):

@@ -103,8 +103,9 @@ class LastLayerClassifier(ClassifierMixin, LastLayerEstimator):  # type: ignore[
         still_falling_: by how much the last lengthening of the training lowered the held-out NLL,
             if the search ended there; else 0.
         tried_: all settings tried, with the NLL of held-out data.
-        held_out_scores_: `nll` and `accuracy` of out-of-fold predictions; slightly optimistic,
-            because epochs and calibration are chosen on the same data.
+        held_out_scores_: `nll` and `accuracy` of out-of-fold predictions, and `most_frequent`, the
+            accuracy of always the most frequent class; slightly optimistic, because epochs and
+            calibration are chosen on the same data.
         ood_threshold_: `ood_score` above which a row counts as unusual.
         n_features_in_: number of columns.
         feature_names_in_: names of the columns, if X was a frame.
@@ -319,5 +320,10 @@ class LastLayerClassifier(ClassifierMixin, LastLayerEstimator):  # type: ignore[
     ) -> dict[str, float]:
         share = weight / weight.sum()
         right = (predictive.probs().argmax(-1) == target).double()
-        nll = -(share * predictive.log_prob(target)).sum()
-        return {"nll": float(nll), "accuracy": float((share * right).sum())}
+        frequency = torch.zeros_like(share).scatter_add(0, target, share)
+        scores = {
+            "nll": -(share * predictive.log_prob(target)).sum(),
+            "accuracy": (share * right).sum(),
+            "most_frequent": frequency.max(),
+        }
+        return {name: float(value) for name, value in scores.items()}
