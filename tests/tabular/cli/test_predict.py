@@ -9,7 +9,7 @@ import pytest
 
 from lastlayer.sklearn import load
 from lastlayer.tabular.cli.running import run
-from lastlayer.tabular.files import tables
+from lastlayer.tabular.files import csv_files
 from lastlayer.tabular.files.tables import TableFile
 from tests.helpers.commands import QUICK_FIT, failed, houses, listing, misused, new_rows
 
@@ -78,7 +78,7 @@ def test_scores_equal_those_of_numpy(folder, capsys):
 def test_a_file_in_many_parts_is_predicted_as_in_one(folder, tmp_path, monkeypatch):
     command = ["predict", str(folder / "model"), str(folder / "train.csv"), "-o"]
     assert run([*command, str(tmp_path / "whole.csv")]) == 0
-    monkeypatch.setattr(tables, "MAX_BYTES", 500)
+    monkeypatch.setattr(csv_files, "MAX_BYTES", 500)
     assert len(list(TableFile(folder / "train.csv").parts({}))) > 3
     assert run([*command, str(tmp_path / "parts.csv")]) == 0
     whole, parts = (pd.read_csv(tmp_path / name) for name in ("whole.csv", "parts.csv"))

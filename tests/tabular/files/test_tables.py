@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from lastlayer.tabular.files import tables
+from lastlayer.tabular.files import csv_files
 from lastlayer.tabular.files.parsing import Format
 from lastlayer.tabular.files.tables import TableFile
 from tests.helpers.commands import failed, houses
@@ -87,7 +87,7 @@ def test_commas_may_separate_thousands(tmp_path, capsys):
 
 
 def test_parts_without_a_boolean_have_the_type_of_the_others(tmp_path, monkeypatch):
-    monkeypatch.setattr(tables, "MAX_ROWS", 10)
+    monkeypatch.setattr(csv_files, "MAX_ROWS", 10)
     path = tmp_path / "x.csv"
     path.write_text("new,a\n" + "true,1\nfalse,2\n" * 5 + ",3\n" * 10)
     parts = list(TableFile(path).parts({"new": Format("number"), "a": Format("number")}))

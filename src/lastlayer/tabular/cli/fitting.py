@@ -119,8 +119,8 @@ def fit(
         "verbose": not quiet,
     }
     console.print(f"{bold(train)}: {table.num_rows:,} rows, {table.num_columns} columns")
-    if not file.parquet and file.encoding != "utf-8":
-        console.print(f"the file is not UTF-8; it is read as {file.encoding}")
+    if file.csv and file.csv.encoding != "utf-8":
+        console.print(f"the file is not UTF-8; it is read as {file.csv.encoding}")
     for line in notice_lines(found, {*(ignore or []), *labels}):
         console.print(line)
     console.print(f"{chosen} of {bold(target)}: {why}")
