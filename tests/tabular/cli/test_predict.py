@@ -178,6 +178,8 @@ def test_a_missing_column_is_named(folder, tmp_path, capsys):
     table = new_rows(tmp_path, "town\nUlm\n")
     message = failed(capsys, "predict", str(folder / "model"), table)
     assert "lacks 'size', which the model needs" in message
+    table = new_rows(tmp_path, "town,Size\nUlm,3\n")
+    assert "is 'Size' meant?" in failed(capsys, "predict", str(folder / "model"), table)
 
 
 def test_an_unknown_class_cannot_be_evaluated(folder, tmp_path, capsys):

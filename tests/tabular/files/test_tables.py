@@ -9,6 +9,7 @@ import pyarrow.parquet
 import pytest
 
 from lastlayer.tabular.files import csv_files
+from lastlayer.tabular.files.errors import FileError
 from lastlayer.tabular.files.parsing import Format
 from lastlayer.tabular.files.tables import TableFile
 from tests.helpers.commands import failed, houses
@@ -111,3 +112,14 @@ def test_headers_are_long_span_lines_and_follow_empty_ones(tmp_path):
     path.write_text('\n"x\nfeet",y\n1,2\n')
     assert TableFile(path).columns == ["x\nfeet", "y"]
     assert TableFile(path).read().rows.to_pylist() == [{"x\nfeet": 1.0, "y": 2.0}]
+
+
+def test_a_name_that_is_nearly_right_is_found_among_many(tmp_path):
+    path = tmp_path / "x.csv"
+    path.write_text(",".join([*(f"column {at}" for at in range(40)), "Net Income"]) + "\n")
+    file = TableFile(path)
+    for name in ("net income", "Net  Income", "net_income"):
+        with pytest.raises(FileError, match=r"and 29 more; is 'Net Income' meant\?$"):
+            file.require([name])
+    with pytest.raises(FileError, match=r"and 29 more$"):
+        file.require(["price"])

@@ -17,7 +17,7 @@ from ..files.errors import FileError
 from ..files.folder import open_folder
 from ..files.inference import Findings
 from ..files.parsing import Format
-from ..files.tables import Part, TableFile, listed
+from ..files.tables import Part, TableFile, listed, meant
 from ..predictions import max_rows
 from ..reading import Reading, read
 from ..scores import ExplainedVariance
@@ -74,7 +74,7 @@ class SavedModel:
         if absent:
             raise FileError(
                 f"{file.path} lacks {listed(absent)}, which the model needs; it has "
-                f"{listed(file.columns)}"
+                f"{listed(file.columns)}{meant(absent[0], file.columns)}"
             )
         if with_target:
             kind = "number" if self.task == "regression" else self.about.get("target_kind", "text")

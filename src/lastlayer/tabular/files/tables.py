@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -22,6 +23,10 @@ OTHER_FORMATS = {  # by the first bytes: what it is, and what to do
     b"\xfd7zXZ": ("compressed by xz", "decompress it first"),
     b"7z\xbc\xaf": ("a compressed archive", "extract the table first"),
     b"PK\x03\x04": ("a spreadsheet or an archive", "save its table as CSV"),
+    b"\xd0\xcf\x11\xe0": ("a spreadsheet", "save its table as CSV"),
+    b"%PDF": ("a PDF document", "save its table as CSV"),
+    **dict.fromkeys([b"<!", b"<?xml", b"<html"], ("a web page or XML", "save its table as CSV")),
+    **dict.fromkeys([b'{"', b"[{"], ("JSON", "save its table as CSV")),
 }
 
 
@@ -79,7 +84,7 @@ class TableFile:
         for name in names:
             if name in self.columns:
                 continue
-            hint = ""
+            hint = meant(name, self.columns)
             if len(self.columns) == 1 and self.csv:
                 hint = f"; is {self.csv.separator!r} its delimiter? Give another by --delimiter"
             raise FileError(
@@ -157,6 +162,13 @@ def with_last(tables: Iterator[pa.Table]) -> Iterator[tuple[pa.Table, bool]]:
         yield previous, False
         previous = table
     yield previous, True
+
+
+def meant(name: str, names: list[str]) -> str:
+    """A question after the name that is most like another; empty if none is."""
+    lower = {other.casefold().strip(): other for other in names}
+    close = difflib.get_close_matches(name.casefold().strip(), lower, 1, 0.8)
+    return f"; is {lower[close[0]]!r} meant?" if close else ""
 
 
 def listed(names: list[str], most: int = 12) -> str:
