@@ -57,7 +57,9 @@ def predict(folder: Path, to: Path, executor: str, *options: str) -> int:
 def test_workers_predict_every_row_as_one_process_does(
     tables: Path, tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("lastlayer.tabular.files.tables.MAX_ROWS", 30)  # more parts than wait
+    monkeypatch.setattr(
+        "lastlayer.tabular.files.parquet_files.MAX_ROWS", 30
+    )  # more parts than wait
     shown = {}
     for executor in ("local", "ray"):
         assert predict(tables, tmp_path / f"{executor}.parquet", executor, "--with-inputs") == 0

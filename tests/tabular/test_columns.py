@@ -71,6 +71,14 @@ def test_integers_beside_missing_values_stay_the_same_categories():
         np.testing.assert_array_equal(codes, [[0], [1], [NAN]])
 
 
+def test_text_of_which_few_values_repeat_is_ignored_but_a_category_with_rare_levels_is_not():
+    comments = [f"comment {at}" for at in range(100)] + ["thanks"] * 60 + ["hello"] * 39
+    shops = [f"shop {at}" for at in range(100)] + ["north"] * 60 + ["south"] * 41
+    columns = Columns.of(pd.DataFrame({"comment": [*comments, None, None], "shop": shops}))
+    assert [column.kind for column in columns.columns] == ["ignored", "category"]
+    assert columns.columns[0].note == "text, 102 different values"
+
+
 def test_text_that_hardly_repeats_is_ignored_and_rare_levels_are_one():
     texts = {"x": [f"note {at}" for at in range(100)], "y": range(100)}
     assert Columns.of(pl.DataFrame(texts)).columns[0].kind == "ignored"

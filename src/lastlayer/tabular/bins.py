@@ -55,9 +55,14 @@ class Bins(nn.Module):
         return bins
 
     @property
+    def num_bins(self) -> int:
+        """The number of bins, of all inputs together."""
+        return len(self.source)
+
+    @property
     def num_outputs(self) -> int:
         """The inputs and the bins."""
-        return self.width + len(self.source)
+        return self.width + self.num_bins
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Inputs (*batch, width) with their places in bins, (*batch, num_outputs)."""
@@ -66,4 +71,4 @@ class Bins(nn.Module):
 
     def extra_repr(self) -> str:
         """Sizes, for printing."""
-        return f"width={self.width}, count={len(self.source)}"
+        return f"width={self.width}, count={self.num_bins}"

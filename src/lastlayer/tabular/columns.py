@@ -181,7 +181,9 @@ def _infer_category(name: str, texts: list[str | None], weight: NDArray[Any]) ->
     repeated = [text for text in levels if len(weights[text]) > 1 or totals[text] >= 2]
     if len(levels) == 1:
         return Column(name, "ignored", note="always the same")
-    if len(repeated) < 2 and len(levels) > 5:
+    single = math.fsum(totals.values()) - math.fsum(totals[text] for text in repeated)
+    hardly = len(levels) > MAX_LEVELS and 2 * single > math.fsum(totals.values())
+    if hardly or (len(repeated) < 2 and len(levels) > 5):
         return Column(name, "ignored", note=f"text, {len(levels)} different values")
     if len(levels) <= MAX_LEVELS:
         return Column(name, "category", tuple(levels))

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from ..network import Network
-from ..ood import FeatureDensity
 from ..predictive import Predictive
 from .absence import Absence
+from .density import RowDensity, describe
 from .encoding import Encoding, location_and_scale
 
 NEWLY_MISSING = 1000.0  # nats per value, far above any threshold
@@ -51,43 +51,6 @@ class Units(nn.Module):
     def forward(self, predictive: Any) -> Any:
         """The predictive in the units of the target; of classes, the predictive itself."""
         return Predictive.check(predictive).affine(self.location, self.scale)
-
-
-class RowDensity(nn.Module):
-    """How unusual rows are: how much less likely than the likeliest row, in nats.
-
-    Under a Gaussian over network inputs and features. Not the log-density itself, whose level
-    differs between networks with features of different scale.
-
-    Args:
-        width: numbers that describe a row.
-    """
-
-    scale: Tensor  # (width,)
-
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.register_buffer("scale", torch.ones(width, dtype=torch.float64))
-        self.gaussian = FeatureDensity(
-            width, 1, covariance="dense", normalized=False, unit_length=False
-        )
-
-    @classmethod
-    def fit(cls, rows: Tensor, weight: Tensor) -> RowDensity:
-        """The density of rows, (T, width), with weights, (T,)."""
-        density = cls(rows.shape[-1]).to(rows.device)
-        density.scale.copy_(Units.fit(rows.double(), weight.double()).scale)
-        density.gaussian.update(rows.double() / density.scale, weight=weight)
-        return density
-
-    def forward(self, rows: Tensor) -> Tensor:
-        """The score of rows (*batch, width), (*batch,)."""
-        return self.gaussian(rows / self.scale) - self.gaussian(self.center)
-
-    @property
-    def center(self) -> Tensor:
-        """The likeliest row, in units of `scale`, (width,)."""
-        return self.gaussian.gaussians().mean[0]
 
 
 class TableModel(nn.Module):
@@ -132,14 +95,3 @@ class TableModel(nn.Module):
         """How unusual each row is, (*batch,); very, where a complete column has a missing value."""
         score: Tensor = self.density(describe(self.encoding, self.network, self.encoding(codes)))
         return score + NEWLY_MISSING * self.encoding.num_newly_missing(codes)
-
-
-def describe(encoding: Encoding, network: Network, inputs: Tensor) -> Tensor:
-    """Network inputs of rows, without rare levels, and learned features, side by side."""
-    inputs = encoding.usual(inputs)
-    return torch.cat([inputs, network.backbone(inputs)], -1) if learns(network) else inputs
-
-
-def learns(network: Network) -> bool:
-    """Whether a network has features of its own: without hidden layers they are its inputs."""
-    return any(True for _ in network.backbone.parameters())

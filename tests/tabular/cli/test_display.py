@@ -24,6 +24,14 @@ def test_durations_are_shown_too(capsys):
     ]
 
 
+def test_long_levels_are_cut(capsys):
+    frame = {"note": ["a" * 50, "b" * 40] * 3}
+    rows = pa.table(frame)
+    Console(width=120).print(columns_table(Columns.of(rows), rows))
+    line = capsys.readouterr().out.splitlines()[1].split(maxsplit=2)
+    assert line[2].strip() == f"{'a' * 39}…, {'b' * 40}"
+
+
 def test_of_many_columns_the_first_are_shown(capsys):
     frame = {f"column {at}": [1.0, 2.0] for at in range(50)} | {"same": [1, 1]}
     rows = pa.table(frame)

@@ -67,6 +67,8 @@ def test_a_wrong_delimiter_is_suspected(tmp_path, capsys):
         (gzip.compress(b"a,price\n1,2\n", mtime=0)[:-9], "is damaged: Truncated compressed stream"),
         (b"a,price\n1,\0\n", "is not text; save its table as CSV"),
         (b"PK\x03\x04", "is a spreadsheet or an archive; save its table as CSV"),
+        (b"<!doctype html>\n<p>a,price", "is a web page or XML; save its table as CSV"),
+        (b'{"price": [1, 2]}', "is JSON; save its table as CSV"),
     ],
 )
 def test_files_of_other_kinds_say_what_they_are(tmp_path, capsys, content, message):

@@ -9,7 +9,7 @@ import pytest
 
 from lastlayer.sklearn import load
 from lastlayer.tabular.cli.running import run
-from lastlayer.tabular.files import tables
+from lastlayer.tabular.files import csv_files
 from lastlayer.tabular.files.tables import TableFile
 from tests.helpers.commands import QUICK_FIT, failed, houses, listing, misused, new_rows
 
@@ -72,12 +72,13 @@ def test_scores_equal_those_of_numpy(folder, capsys):
     classifier = load(folder / "classifier")
     accuracy = classifier.score(frame[["town", "size"]], frame["cheap"].to_numpy())
     assert found["accuracy"] == pytest.approx(accuracy)
+    assert found["most_frequent"] == frame["cheap"].value_counts(normalize=True).max()
 
 
 def test_a_file_in_many_parts_is_predicted_as_in_one(folder, tmp_path, monkeypatch):
     command = ["predict", str(folder / "model"), str(folder / "train.csv"), "-o"]
     assert run([*command, str(tmp_path / "whole.csv")]) == 0
-    monkeypatch.setattr(tables, "MAX_BYTES", 500)
+    monkeypatch.setattr(csv_files, "MAX_BYTES", 500)
     assert len(list(TableFile(folder / "train.csv").parts({}))) > 3
     assert run([*command, str(tmp_path / "parts.csv")]) == 0
     whole, parts = (pd.read_csv(tmp_path / name) for name in ("whole.csv", "parts.csv"))
@@ -177,6 +178,8 @@ def test_a_missing_column_is_named(folder, tmp_path, capsys):
     table = new_rows(tmp_path, "town\nUlm\n")
     message = failed(capsys, "predict", str(folder / "model"), table)
     assert "lacks 'size', which the model needs" in message
+    table = new_rows(tmp_path, "town,Size\nUlm,3\n")
+    assert "is 'Size' meant?" in failed(capsys, "predict", str(folder / "model"), table)
 
 
 def test_an_unknown_class_cannot_be_evaluated(folder, tmp_path, capsys):

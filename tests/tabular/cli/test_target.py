@@ -26,7 +26,13 @@ def test_decimals_are_numbers_and_nan_is_missing(tmp_path):
     price = pa.array([1, 2, 3, None], pa.float64()).cast(pa.decimal128(10, 2))
     assert infer_task(pa.chunked_array([price]))[0] == "regression"
     flags = pa.chunked_array([pa.array([0.0, 1.0, float("nan"), 1.0])])
-    assert infer_task(flags) == ("classification", "two values")
+    assert infer_task(flags) == ("classification", "two values, from '1' in 2 to '0' in 1 row")
+
+
+def test_the_rarest_class_is_named_with_its_rows():
+    kinds = pa.chunked_array([["a"] * 7 + ["b"] * 3 + ["c" * 50] * 2])
+    expected = f"3 classes, from 'a' in 7 to '{'c' * 40}' in 2 rows"
+    assert infer_task(kinds) == ("classification", expected)
 
 
 def test_text_that_does_not_repeat_is_not_taken_for_classes(tmp_path, capsys):

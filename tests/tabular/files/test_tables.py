@@ -8,7 +8,8 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from lastlayer.tabular.files import tables
+from lastlayer.tabular.files import csv_files
+from lastlayer.tabular.files.errors import FileError
 from lastlayer.tabular.files.parsing import Format
 from lastlayer.tabular.files.tables import TableFile
 from tests.helpers.commands import failed, houses
@@ -87,7 +88,7 @@ def test_commas_may_separate_thousands(tmp_path, capsys):
 
 
 def test_parts_without_a_boolean_have_the_type_of_the_others(tmp_path, monkeypatch):
-    monkeypatch.setattr(tables, "MAX_ROWS", 10)
+    monkeypatch.setattr(csv_files, "MAX_ROWS", 10)
     path = tmp_path / "x.csv"
     path.write_text("new,a\n" + "true,1\nfalse,2\n" * 5 + ",3\n" * 10)
     parts = list(TableFile(path).parts({"new": Format("number"), "a": Format("number")}))
@@ -111,3 +112,14 @@ def test_headers_are_long_span_lines_and_follow_empty_ones(tmp_path):
     path.write_text('\n"x\nfeet",y\n1,2\n')
     assert TableFile(path).columns == ["x\nfeet", "y"]
     assert TableFile(path).read().rows.to_pylist() == [{"x\nfeet": 1.0, "y": 2.0}]
+
+
+def test_a_name_that_is_nearly_right_is_found_among_many(tmp_path):
+    path = tmp_path / "x.csv"
+    path.write_text(",".join([*(f"column {at}" for at in range(40)), "Net Income"]) + "\n")
+    file = TableFile(path)
+    for name in ("net income", "Net  Income", "net_income"):
+        with pytest.raises(FileError, match=r"and 29 more; is 'Net Income' meant\?$"):
+            file.require([name])
+    with pytest.raises(FileError, match=r"and 29 more$"):
+        file.require(["price"])

@@ -14,7 +14,8 @@ from rich.console import Console
 from rich.markup import escape
 
 from . import EXTRA
-from .commands import app, console
+from .app import console
+from .commands import app
 
 Misuse: Any = typer.BadParameter.__base__  # the base class of errors in arguments
 INTERRUPTED = 130  # the exit code of shells

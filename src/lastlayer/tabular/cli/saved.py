@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from ..files.errors import FileError
 from ..files.folder import open_folder
 from ..files.inference import Findings
 from ..files.parsing import Format
-from ..files.tables import Part, TableFile, listed
+from ..files.tables import Part, TableFile, listed, meant
 from ..predictions import max_rows
 from ..reading import Reading, read
 from ..scores import ExplainedVariance
@@ -73,7 +74,7 @@ class SavedModel:
         if absent:
             raise FileError(
                 f"{file.path} lacks {listed(absent)}, which the model needs; it has "
-                f"{listed(file.columns)}"
+                f"{listed(file.columns)}{meant(absent[0], file.columns)}"
             )
         if with_target:
             kind = "number" if self.task == "regression" else self.about.get("target_kind", "text")
@@ -118,7 +119,7 @@ class SavedModel:
         metrics: Any = ClassificationMetrics() if classes else RegressionMetrics((LEVEL,))
         explained = ExplainedVariance()
         rows = unusual = 0
-        trained = np.zeros(2, int)
+        trained, counts = np.zeros(2, int), Counter[float]()
         file.require([self.target])
         for part in self.parts(file, with_target=True):
             labelled = part.rows.filter(pc.is_valid(part.rows[self.target]))
@@ -127,7 +128,9 @@ class SavedModel:
             reading = self._read(labelled, self.target)
             target, predictive = self._known_target(reading), reading.predictions.predictive
             metrics.update(predictive, target)
-            if not classes:
+            if classes:
+                counts.update(target.tolist())
+            else:
                 explained.update(predictive.mean, target)
             unusual += int(reading.unusual.sum())
             trained += np.array(reading.num_trained)
@@ -135,7 +138,9 @@ class SavedModel:
         if not rows:
             raise FileError(f"no row of {file.path} has a value of {self.target!r}")
         scores = {name: float(value) for name, value in metrics.compute().items()}
-        if not classes:
+        if classes:
+            scores["most_frequent"] = max(counts.values()) / rows
+        else:
             scores["r2"] = explained.compute()
         self.trained_share = trained[0] / max(1, trained[1])
         return {"rows": rows, **scores, "unusual": unusual / rows}

@@ -14,6 +14,7 @@ from ..values import as_text
 
 MAX_UNREPEATED = 20  # classes of a text that is rarely the same in two rows
 MAX_SIZE = 1e150  # of a number to predict
+MAX_NAME = 40  # characters of a class, in messages
 MAX_COUNTS = 20  # different integers that may be classes
 
 
@@ -35,13 +36,23 @@ def infer_task(target: Any) -> tuple[str, str]:
                 f"values in {len(known)} rows; are they numbers with units or signs? Write them "
                 "as 1234.5, or choose --task classification"
             )
-        return "classification", f"{count} classes"
+        return "classification", f"{count} classes, {_frequencies(known)}"
     if count == 2:
-        return "classification", "two values"
+        return "classification", f"two values, {_frequencies(known)}"
     values = known.to_numpy()
     if count <= MAX_COUNTS and np.array_equal(values, np.round(values)):
         return "regression", f"{count} integers; --task classification makes them classes"
     return "regression", f"{count:,} different values from {values.min():g} to {values.max():g}"
+
+
+def _frequencies(values: Any) -> str:
+    """How many rows the most and the least frequent class have."""
+    counts = [
+        (entry["counts"], as_text(entry["values"])) for entry in values.value_counts().to_pylist()
+    ]
+    (most, frequent), (fewest, rare) = max(counts), min(counts)
+    rows = "row" if fewest == 1 else "rows"
+    return f"from {frequent[:MAX_NAME]!r} in {most:,} to {rare[:MAX_NAME]!r} in {fewest:,} {rows}"
 
 
 def check_numbers(target: str, notices: list[Notice]) -> None:

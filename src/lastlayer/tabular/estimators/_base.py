@@ -1,66 +1,44 @@
-"""The base class of estimators for tables: reading, training and predicting."""
+"""The base class of estimators for tables: training and predicting."""
 
 from __future__ import annotations
 
-import itertools
 import warnings
-from abc import ABC, abstractmethod
-from collections.abc import Callable
+from abc import abstractmethod
+from functools import partial
 from typing import Any, ClassVar, TypeVar
 
-import narwhals as nw
-import numpy as np
 import torch
-from numpy.typing import NDArray
-from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import (
-    _check_sample_weight,
-    check_consistent_length,
-    check_is_fitted,
-    validate_data,
-)
+from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
 from ..._checks import check_choice
 from ...heads import Head
-from ...network import Network
 from ...ood import threshold
 from ...training.crossfitting import CrossFit, crossfit
 from ..absence import Absence
-from ..bins import MAX_BINS, Bins
-from ..columns import Columns
+from ..bins import Bins
+from ..density import RowDensity, densities, learns
 from ..encoding import Encoding
-from ..model import RowDensity, TableModel, Units, describe, learns
+from ..model import TableModel, Units
 from ..predictions import Predictions
 from ..rows import Rows
-from ..screening import Screen
 from ._conformal import INTERVALS, hold_out, repeated
-from ._settings import (
-    FEW_ROWS,
-    PRESETS,
-    Candidate,
-    Plan,
-    check_settings,
-    ended_early,
-    has_many_rows,
-    layouts,
-)
+from ._networks import MakeHead, Networks
+from ._reading import Array, TableReader
+from ._settings import Candidate, Plan, check_settings, ended_early
 
-Array = NDArray[Any]
-MakeHead = Callable[[int, float], Head]  # of the number of features and of examples
 AnyEstimator = TypeVar("AnyEstimator", bound="LastLayerEstimator")
 
 
-class LastLayerEstimator(BaseEstimator, ABC):  # type: ignore[misc]
+class LastLayerEstimator(TableReader):
     """A network with a Bayesian last layer for the rows of a table."""
 
     task: ClassVar[str]  # "regression" or "classification"
     absence: ClassVar[type[Absence]]  # what is made of absent values
 
     # set by fit
-    columns_: Columns
     head_: str
     hidden_layers_: tuple[int, ...]
     num_bins_: int
@@ -101,10 +79,6 @@ class LastLayerEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         self.verbose = verbose
 
     # ------------------------------------------------------------------ what a task adds
-
-    @abstractmethod
-    def _read_target(self, y: Any, *, reset: bool) -> Array:
-        """Targets as numbers, (T, K); with `reset`, store their shape or classes."""
 
     @abstractmethod
     def _tensor(self, target: Tensor) -> Tensor:
@@ -159,62 +133,11 @@ class LastLayerEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         self.train(self.read(X, y, sample_weight))
         return self
 
-    def read(self, X: Any, y: Any, sample_weight: Any = None) -> Rows:  # noqa: N803
-        """Infer columns from a table and read its rows: the first half of `fit`."""
+    def _check(self) -> None:
         for name in ("model_", "conformal_scores_"):  # of an earlier fit, which had other columns
             self.__dict__.pop(name, None)
         check_settings(self.preset, self.hidden_layers, self.weight_decays, self.time_limit)
         check_choice("interval", self.interval, INTERVALS)
-        codes, target, weight = self._read(X, y, sample_weight, reset=True)
-        rows = Rows.of(codes, target, weight)
-        if len(rows.codes) < 2:
-            raise ValueError(
-                f"{type(self).__name__} needs two or more different rows of positive weight to "
-                f"estimate uncertainty, got {len(rows.codes)} (n_samples={len(codes)}, of which "
-                "one sample is not enough)"
-            )
-        return rows
-
-    def _read(
-        self,
-        X: Any,  # noqa: N803
-        y: Any,
-        sample_weight: Any,
-        *,
-        reset: bool,
-    ) -> tuple[Array, Array, Array | None]:
-        """Codes, targets as numbers, (num_rows, num_targets), and weights."""
-        if y is None:
-            raise ValueError(
-                f"{type(self).__name__} requires y to be passed, but the target y is None"
-            )
-        weight = None
-        if sample_weight is not None:
-            weight = _check_sample_weight(
-                sample_weight, X, dtype=np.float64, ensure_non_negative=True
-            )
-        codes = self._codes(X, weight, reset=reset)
-        target = self._read_target(y, reset=reset)
-        check_consistent_length(codes, target)
-        return codes, target, weight
-
-    def _codes(self, X: Any, weight: Array | None = None, *, reset: bool = False) -> Array:  # noqa: N803
-        """The table as codes, (num_rows, num_used)."""
-        frame = nw.from_native(X, pass_through=True)
-        if isinstance(frame, nw.LazyFrame):
-            raise TypeError("X is a lazy frame, which has no rows yet; pass X.collect()")
-        if isinstance(frame, nw.DataFrame):
-            validate_data(self, X, skip_check_array=True, reset=reset)
-            if hasattr(self, "feature_names_in_"):  # not if names are numbers
-                if reset:
-                    self.columns_ = Columns.of(X, weight)
-                return self.columns_.codes(X)
-        array: Array = validate_data(
-            self, X, dtype=np.float64, ensure_all_finite="allow-nan", reset=reset
-        )
-        if reset:
-            self.columns_ = Columns.of(array)
-        return self.columns_.codes(array)
 
     def train(self, rows: Rows) -> None:
         """Train on rows of `read`: the second half of `fit`."""
@@ -243,7 +166,7 @@ class LastLayerEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         seed = self._seed()
         self.screened_ = self._screens(data, seed)
         result = self._crossfit(data, seed)
-        density, held_out = _densities(result, encoding, data[0], weight)
+        density, held_out = densities(result, encoding, data[0], weight)
         self.ood_threshold_ = threshold(held_out, self.false_alarm_rate)
         network: Any = result.model
         absence = self.absence.fit(result, encoding, self._num_targets)
@@ -261,29 +184,14 @@ class LastLayerEstimator(BaseEstimator, ABC):  # type: ignore[misc]
 
     def _crossfit(self, data: tuple[Tensor, ...], seed: int) -> CrossFit:
         """The network, its calibration and the settings that were tried, by cross-validation."""
-        count, width = data[0].shape
+        count = len(data[0])
         settings = (self.preset, self.num_folds, self.batch_size, self.max_epochs)
         plan = Plan.of(count, *settings, self.weight_decays)
-        self._bins = Bins.fit(data[0])
-        self._candidates = self._to_try(count)
-
-        def maker(candidate: Candidate) -> Callable[[tuple[Tensor, ...]], nn.Module]:
-            def make(train: tuple[Tensor, ...]) -> nn.Module:
-                share = len(train[0]) / count
-                network = self._network(width, share * self.num_data_, candidate, self._bins)
-                network.to(train[0])
-                for screen in network.modules():
-                    if isinstance(screen, Screen):
-                        screen.fit(*train)
-                if not candidate.widths:  # training then begins where it should end
-                    inputs, *known = train
-                    network.head.fit_features(network.backbone(inputs), *known)
-                return network
-
-            return make
-
-        first, *others = map(maker, self._candidates)
-        return crossfit(
+        bins = Bins.fit(data[0])
+        networks = Networks(self._heads(), self.num_data_, self.screened_, bins)
+        candidates = networks.candidates(self.preset, self.hidden_layers, count)
+        first, *others = (partial(networks.made, each, count) for each in candidates)
+        result = crossfit(
             first,
             data,
             alternatives=others,
@@ -300,33 +208,15 @@ class LastLayerEstimator(BaseEstimator, ABC):  # type: ignore[misc]
             learning_rate=self.learning_rate,
             progress=bool(self.verbose),
         )
-
-    def _to_try(self, count: int) -> list[Candidate]:
-        """The networks of which cross-validation chooses one."""
-        varied, few = PRESETS[self.preset].varied, count <= FEW_ROWS
-        heads = list(self._heads())  # three networks race on small tables, more take too long
-        room = len(heads) == 1 or not few
-        binned = varied and room and 0 < len(self._bins.source) <= min(MAX_BINS, count)
-        # a network with bins can do what one without can, and many rows teach it to
-        kinds = [True] if has_many_rows(self.preset, count) else [False, True]
-        found = [
-            Candidate(head, widths, with_bins)
-            for widths in layouts(self.preset, self.hidden_layers)
-            for with_bins in (kinds if binned and widths else [False])
-            for head in heads
-        ]
-        if self.hidden_layers and varied and few:
-            found.append(Candidate(heads[0], (), False))
-        return found
+        chosen = candidates[result.alternative]
+        self.head_, self.hidden_layers_ = chosen.head, chosen.widths
+        self.num_bins_ = bins.num_bins if chosen.binned else 0
+        return result
 
     def _note(self, result: CrossFit) -> None:
         """Keep what was chosen, and warn if the search ended too soon."""
         self.tried_, self.num_epochs_ = result.tried, result.epochs
         self.weight_decay_ = result.weight_decay
-        chosen = self._candidates[result.alternative]
-        self.head_, self.hidden_layers_ = chosen.head, chosen.widths
-        self.num_bins_ = len(self._bins.source) if chosen.binned else 0
-        del self._bins, self._candidates
         ends = {True: "time_limit", False: "max_epochs" if result.falling > 0 else "converged"}
         self.search_ended_ = ends[result.out_of_time]
         self.still_falling_ = result.falling
@@ -337,24 +227,12 @@ class LastLayerEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         """A seed from the random state."""
         return int(check_random_state(self.random_state).randint(2**31 - 1))
 
-    def _network(
-        self, width: int, num_data: float, candidate: Candidate, bins: Bins | None
-    ) -> Network:
-        """A new network for encoded rows."""
-        layers: list[nn.Module] = [Screen(width)] if self.screened_ else []
-        if candidate.binned and bins is not None:
-            layers.append(bins)
-            width = bins.num_outputs
-        sizes = [width, *candidate.widths]
-        for fan_in, fan_out in itertools.pairwise(sizes):
-            layers += [nn.Linear(fan_in, fan_out, dtype=torch.float32), nn.ELU()]
-        head = self._heads()[candidate.head]
-        return Network(nn.Sequential(*layers), head(sizes[-1], num_data))
-
     def blank_model(self, width: int) -> TableModel:
         """An untrained model for encoded rows, to load a saved one into."""
         chosen = Candidate(self.head_, tuple(self.hidden_layers_), self.num_bins_ > 0)
-        network = self._network(width, self.num_data_, chosen, Bins(width, self.num_bins_))
+        bins = Bins(width, self.num_bins_)
+        networks = Networks(self._heads(), self.num_data_, self.screened_, bins)
+        network = networks.network(chosen, width)
         scaling = self._scaling()
         size = width + (network.head.num_features if learns(network) else 0)
         units, density = Units(self._num_targets), RowDensity(size)
@@ -399,25 +277,3 @@ class LastLayerEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = True
         return tags
-
-
-@torch.no_grad()
-def _densities(
-    result: CrossFit, encoding: Encoding, inputs: Tensor, weight: Tensor
-) -> tuple[RowDensity, Tensor]:
-    """The density of all rows, and out-of-fold OOD scores."""
-
-    def rows(network: Any, inputs: Tensor) -> Tensor:
-        return describe(encoding, network, inputs).double()
-
-    scores = [
-        RowDensity.fit(rows(network, fold.train[0]), fold.train[2])(rows(network, fold.held_out[0]))
-        for network, fold in result.folds
-    ]
-    return RowDensity.fit(rows(result.model, inputs), weight), torch.cat(scores)
-
-
-def generator(random_state: Any) -> torch.Generator:
-    """A generator of torch with a seed from a random state of scikit-learn."""
-    seed = int(check_random_state(random_state).randint(2**31 - 1))
-    return torch.Generator().manual_seed(seed)

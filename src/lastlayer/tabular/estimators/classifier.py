@@ -7,10 +7,8 @@ from typing import Any
 import numpy as np
 import torch
 from sklearn.base import ClassifierMixin
-from sklearn.utils import assert_all_finite
 from sklearn.utils.metaestimators import available_if
-from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, column_or_1d
+from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from ..._checks import check_choice, check_count
@@ -22,10 +20,12 @@ from ...priors import Prior
 from ..absence import AddedTemperature
 from ..model import Units
 from ..rows import Rows
-from ..values import is_missing
-from ._base import Array, LastLayerEstimator, generator
+from ._base import LastLayerEstimator
 from ._conformal import threshold as highest_score
 from ._deciding import best_threshold, check_threshold, class_weights
+from ._labels import checked_labels, distinct, numbered
+from ._reading import Array
+from ._sampling import generator
 
 MANY_CLASSES = 10  # above which all share one covariance but for a factor: half the time
 HEADS = {
@@ -40,16 +40,6 @@ def _generative(estimator: LastLayerClassifier) -> bool:
     raise AttributeError(
         "only head='generative' has an exact update; fit a discriminative head again on all rows"
     )
-
-
-def _check_no_missing(labels: Array) -> None:
-    """Raise for missing labels: NaN, None, or the NA of pandas."""
-    count = sum(map(is_missing, labels.tolist())) if labels.dtype.kind in "Of" else 0
-    if count:
-        raise ValueError(
-            f"Input y contains NaN: {count} of {len(labels)} labels are missing; leave out those "
-            "rows"
-        )
 
 
 class LastLayerClassifier(ClassifierMixin, LastLayerEstimator):  # type: ignore[misc]
@@ -103,8 +93,9 @@ class LastLayerClassifier(ClassifierMixin, LastLayerEstimator):  # type: ignore[
         still_falling_: by how much the last lengthening of the training lowered the held-out NLL,
             if the search ended there; else 0.
         tried_: all settings tried, with the NLL of held-out data.
-        held_out_scores_: `nll` and `accuracy` of out-of-fold predictions; slightly optimistic,
-            because epochs and calibration are chosen on the same data.
+        held_out_scores_: `nll` and `accuracy` of out-of-fold predictions, and `most_frequent`, the
+            accuracy of always the most frequent class; slightly optimistic, because epochs and
+            calibration are chosen on the same data.
         ood_threshold_: `ood_score` above which a row counts as unusual.
         n_features_in_: number of columns.
         feature_names_in_: names of the columns, if X was a frame.
@@ -248,24 +239,10 @@ class LastLayerClassifier(ClassifierMixin, LastLayerEstimator):  # type: ignore[
 
     def _read_target(self, y: Any, *, reset: bool) -> Array:
         check_choice("head", self.head, HEADS)
-        labels = column_or_1d(y, warn=True)
-        _check_no_missing(labels)
-        assert_all_finite(labels, input_name="y")
-        check_classification_targets(labels)
+        labels = checked_labels(y)
         if reset:
-            self.classes_ = np.unique(labels)
-            if len(self.classes_) < 2:
-                raise ValueError(
-                    f"{type(self).__name__} needs at least two classes, got 1 class: "
-                    f"{self.classes_.tolist()[0]!r}"
-                )
-        numbers = np.searchsorted(self.classes_, labels).clip(max=len(self.classes_) - 1)
-        unknown = np.unique(labels[self.classes_[numbers] != labels])
-        if len(unknown):
-            raise ValueError(
-                f"y has classes that were not in training: {unknown.tolist()}; fit again with them"
-            )
-        return numbers.astype(float)[:, None]
+            self.classes_ = distinct(labels, type(self).__name__)
+        return numbered(labels, self.classes_)[:, None]
 
     @property
     def _num_targets(self) -> int:
@@ -319,5 +296,10 @@ class LastLayerClassifier(ClassifierMixin, LastLayerEstimator):  # type: ignore[
     ) -> dict[str, float]:
         share = weight / weight.sum()
         right = (predictive.probs().argmax(-1) == target).double()
-        nll = -(share * predictive.log_prob(target)).sum()
-        return {"nll": float(nll), "accuracy": float((share * right).sum())}
+        frequency = torch.zeros_like(share).scatter_add(0, target, share)
+        scores = {
+            "nll": -(share * predictive.log_prob(target)).sum(),
+            "accuracy": (share * right).sum(),
+            "most_frequent": frequency.max(),
+        }
+        return {name: float(value) for name, value in scores.items()}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,12 +18,14 @@ from ...heads import Head, HeteroscedasticRegression, Regression
 from ...predictive import RegressionPredictive
 from ...priors import Prior
 from ..absence import AddedVariance
-from ..model import TableModel, Units
-from ..rows import Rows
+from ..model import Units
 from ..scores import explained_variance
 from ..screening import screening_helps
-from ._base import Array, LastLayerEstimator, MakeHead, generator
+from ._base import LastLayerEstimator
 from ._conformal import intervals
+from ._networks import MakeHead
+from ._reading import Array
+from ._sampling import draws, generator
 
 MIN_SCALE, MAX_SCALE = 1e-150, 1e150  # of targets, whose variance must not underflow or overflow
 
@@ -121,10 +124,9 @@ class LastLayerRegressor(RegressorMixin, LastLayerEstimator):  # type: ignore[mi
             verbose=verbose,
         )
 
-    def read(self, X: Any, y: Any, sample_weight: Any = None) -> Rows:  # noqa: N803
-        """Infer columns from a table and read its rows: the first half of `fit`."""
+    def _check(self) -> None:
         check_choice("noise", self.noise, ["auto", "constant", "varying"])
-        return super().read(X, y, sample_weight)
+        super()._check()
 
     def predict(self, X: Any, return_std: bool = False) -> Any:  # noqa: N803
         """The mean of each target, (num_rows,), and with `return_std` its standard deviation too.
@@ -180,10 +182,8 @@ class LastLayerRegressor(RegressorMixin, LastLayerEstimator):  # type: ignore[mi
         with torch.no_grad():
             weights = head.sample_weights(n_samples, source)  # (S, num_targets, num_features)
 
-        def draws(model: TableModel, codes: Tensor) -> Tensor:
-            return _draws(model, codes, weights, source)
-
-        return self._shaped(self._predictions(X).map(draws))
+        drawn = self._predictions(X).map(partial(draws, weights=weights, source=source))
+        return self._shaped(drawn)
 
     def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> LastLayerRegressor:  # noqa: N803
         """Condition the last layer on more rows, exactly; hidden layers and noise stay.
@@ -286,26 +286,3 @@ class LastLayerRegressor(RegressorMixin, LastLayerEstimator):  # type: ignore[mi
         tags.target_tags.multi_output = True
         tags.target_tags.single_output = True
         return tags
-
-
-def _draws(model: TableModel, codes: Tensor, weights: Tensor, source: torch.Generator) -> Tensor:
-    """A draw of the targets for each draw of the last layer, (num_rows, num_targets, S)."""
-    features = model.features(codes)
-    plain = model.network.head(features)
-    biased = torch.nn.functional.pad(features, (0, 1), value=1.0)
-    functions = torch.einsum("skn,tn->tks", weights, biased)
-    noise = torch.randn(functions.shape, generator=source, dtype=functions.dtype).to(functions)
-    error = functions - plain.mean.unsqueeze(-1) + plain.noise_variance.sqrt().unsqueeze(-1) * noise
-    scaled = model.widened(model.scaling(plain), codes)
-    if not hasattr(scaled, "components"):
-        raise TypeError(
-            "draws that share a last layer need a mixture, as TailScaling makes, and "
-            f"{type(scaled).__name__} is none; draw each row by itself, from predict_dist(X)"
-        )
-    # each row draws its own component of the mixture, which is a factor on its variance
-    variances = scaled.components.variance  # (num_rows, C, num_targets)
-    chosen = torch.randint(variances.shape[1], (len(codes), len(weights)), generator=source)
-    chosen, rows = chosen.to(codes.device), torch.arange(len(codes), device=codes.device)
-    ratio = variances[rows.unsqueeze(-1), chosen].mT / plain.variance.unsqueeze(-1)
-    draws = plain.mean.unsqueeze(-1) + ratio.sqrt() * error
-    return model.units.location.unsqueeze(-1) + model.units.scale.unsqueeze(-1) * draws

@@ -17,8 +17,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from ..density import describe
 from ..estimators._base import LastLayerEstimator
-from ..model import NEWLY_MISSING, TableModel, describe
+from ..model import NEWLY_MISSING, TableModel
 from .functions import DOMAIN, OPSET, erfc, ndtri, translations
 
 Array = NDArray[np.float64]

@@ -33,6 +33,7 @@ SCORES = {
     "r2": ("R²", number),
     "coverage_0.9": ("coverage of 90 % intervals", percent),
     "accuracy": ("accuracy", percent),
+    "most_frequent": ("accuracy of the most frequent class alone", percent),
 }
 
 
