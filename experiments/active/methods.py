@@ -18,9 +18,10 @@ from .problems import IMAGES, REVIEWS, TABLES, Model, PoolTask
 COLUMNS = (*TABLES, REVIEWS, IMAGES)
 CLASSES = (REVIEWS, IMAGES)
 SEEDS = dict.fromkeys(COLUMNS, 10)
-# Labels at random that every method begins with, and those of a round.
-INITIAL = dict.fromkeys(TABLES, 40) | {"power_large": 256, REVIEWS: 40, IMAGES: 100}
-BATCH = dict.fromkeys(TABLES, 20) | {"power_large": 64, REVIEWS: 40, IMAGES: 50}
+# Labels at random that every method begins with, those of a round, and the number of rounds.
+INITIAL = dict.fromkeys(TABLES, 40) | {"power": 256, REVIEWS: 40, IMAGES: 100}
+BATCH = dict.fromkeys(TABLES, 40) | {"power": 128, REVIEWS: 40, IMAGES: 50}
+ROUNDS = dict.fromkeys(TABLES, 5) | {REVIEWS: 10, IMAGES: 10}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,7 +81,7 @@ def entry(
         method=Labelling,
         label=label,
         about=about,
-        settings={"acquisition": acquisition, "initial": INITIAL, "batch": BATCH},
+        settings={"acquisition": acquisition, "initial": INITIAL, "batch": BATCH, "rounds": ROUNDS},
         num_seeds={column: SEEDS[column] for column in columns},
         together=SEEDS,
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from abc import abstractmethod
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 import lastlayer as ll
 from lastlayer.heads import Head
@@ -28,12 +27,10 @@ Model = ll.Network | Head
 ERROR, NLL = Metric("error", "error", 3), Metric("nll", "NLL", 3)
 METRICS = (ERROR, NLL)
 
-TABLES = ("concrete", "energy", "power", "wine", "power_large")
+TABLES = ("concrete", "energy", "power", "wine")
 REVIEWS, IMAGES = "imdb", "cifar10"
 TEST = 1 / 3  # of the rows of a table; the others are the pool
-LARGE = "_large"  # of a table with hundreds of labels
-WIDTH, DEPTH = 64, 2  # of the network of a table
-STRENGTH, LEARNING_RATE = 10.0, 0.01  # of its training
+NUM_WAVES = 128  # features of a table
 ENCODER, NUM_POOL, NUM_TEST = "minilm", 5_000, 5_000  # reviews of a seed
 NUM_IMAGES, NUM_POOL_IMAGES, NUM_TEST_IMAGES = 3_000, 2_500, 2_000  # to draw pools from, of a seed
 NUM_COMPONENTS = 128  # principal components of the features of images
@@ -72,20 +69,19 @@ class PoolTask(Task):
 
 
 class TableTask(PoolTask):
-    """A table: a small network, trained anew after every round; the error is RMSE."""
+    """A table: features are trained anew after every round; the error is RMSE."""
 
     def fitted(self, rows: Tensor) -> ll.Network:
-        """Features and noise by the evidence, and the exact posterior of the last layer."""
-        from lastlayer.botorch import FeatureTraining, LastLayerModel
+        """Lengths of waves and noise by the evidence, the exact posterior of the last layer."""
+        from lastlayer.botorch import LastLayerModel, Waves
 
         inputs, target = (part[rows] for part in self.pool)
         torch.manual_seed(self.seed)  # of the initial weights
         model = LastLayerModel(
             inputs,
             target,
-            backbone=layers(inputs.shape[-1]),
-            num_features=WIDTH,
-            training=FeatureTraining(strength=STRENGTH, learning_rate=LEARNING_RATE),
+            backbone=Waves(inputs.shape[-1], NUM_WAVES),
+            num_features=NUM_WAVES,
             input_transform=None,
             outcome_transform=None,
         )
@@ -130,21 +126,18 @@ class LabelTask(PoolTask):
         return float((predictive.probs().argmax(-1) != target).float().mean())
 
 
-def layers(num_inputs: int) -> nn.Module:
-    """The hidden layers of the network of a table."""
-    sizes = [num_inputs, *[WIDTH] * DEPTH]
-    parts = [(nn.Linear(n, m), nn.SiLU()) for n, m in itertools.pairwise(sizes)]
-    return nn.Sequential(*(layer for pair in parts for layer in pair)).double()
-
-
 def table_task(name: str, seed: int) -> TableTask:
-    """A table of the UCI repository, split at random; standardised by the pool."""
-    inputs, target = uci.load(name.removesuffix(LARGE))
+    """A table of the UCI repository, split at random.
+
+    The pool, which is known but for its targets, scales inputs to the unit cube; targets are
+    standardised.
+    """
+    inputs, target = uci.load(name)
     order = np.random.default_rng(seed).permutation(len(target))
     test, pool = np.split(order, [round(TEST * len(target))])
-    spread = inputs[pool].std(0)
-    spread[spread == 0] = 1.0  # a column that is constant here carries nothing
-    inputs = (inputs - inputs[pool].mean(0)) / spread
+    low, width = inputs[pool].min(0), np.ptp(inputs[pool], 0)
+    width[width == 0] = 1.0  # a column that is constant here carries nothing
+    inputs = (inputs - low) / width
     target = (target - target[pool].mean()) / target[pool].std()
 
     def pair(rows: np.ndarray) -> Pair:
