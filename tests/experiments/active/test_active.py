@@ -33,10 +33,10 @@ def _data(tmp_path, monkeypatch):
 
     Features of tables are trained for a few steps.
     """
-    from lastlayer.optimisation import model
+    from lastlayer.botorch import FeatureTraining
 
-    quick = functools.partial(model.FeatureTraining, steps=3)
-    monkeypatch.setattr(model, "FeatureTraining", quick)
+    quick = functools.partial(FeatureTraining, steps=3)
+    monkeypatch.setattr("lastlayer.optimisation.model.FeatureTraining", quick)
     random = np.random.default_rng(0)
     x = random.normal(size=(90, 3))
     y = np.sin(2 * x[:, 0]) + x[:, 1] + 0.1 * random.normal(size=90)
