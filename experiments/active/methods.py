@@ -11,17 +11,17 @@ import torch
 from torch import Tensor
 
 from lastlayer.acquisition import select
-from lastlayer.heads import Head
 
 from ..harness.method import Entry, Method, Solved
-from .problems import IMAGES, REVIEWS, TABLES, PoolTask
+from .problems import IMAGES, REVIEWS, TABLES, Model, PoolTask
 
 COLUMNS = (*TABLES, REVIEWS, IMAGES)
 CLASSES = (REVIEWS, IMAGES)
 SEEDS = dict.fromkeys(COLUMNS, 10)
-# Labels at random that every method begins with, and those of a round.
-INITIAL = dict.fromkeys(TABLES, 40) | {"power_large": 256, REVIEWS: 40, IMAGES: 100}
-BATCH = dict.fromkeys(TABLES, 20) | {"power_large": 64, REVIEWS: 40, IMAGES: 50}
+# Labels at random that every method begins with, those of a round, and the number of rounds.
+INITIAL = dict.fromkeys(TABLES, 40) | {"power": 256, REVIEWS: 40, IMAGES: 100}
+BATCH = dict.fromkeys(TABLES, 40) | {"power": 128, REVIEWS: 40, IMAGES: 50}
+ROUNDS = dict.fromkeys(TABLES, 5) | {REVIEWS: 10, IMAGES: 10}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,26 +46,28 @@ class Labelling(Method):
         return [(self._scores(task), {}) for task in tasks]
 
     def _scores(self, task: PoolTask) -> list[dict[str, float]]:
-        features = task.pool[0]
+        inputs = task.pool[0]
         generator = torch.Generator().manual_seed(task.seed)
-        order = torch.randperm(len(features), generator=generator)
+        order = torch.randperm(len(inputs), generator=generator)
         labelled, left = order[: self.initial], order[self.initial :].sort().values
         scores = []
         for number in range(self.rounds + 1):
-            head = task.fitted(labelled)
-            scores.append({"labels": len(labelled), **task.score(head)})
+            model = task.fitted(labelled)
+            scores.append({"labels": len(labelled), **task.score(model)})
             if number < self.rounds:
                 seed = 1000 * task.seed + number
-                chosen = self.choose(head, features[labelled], features[left], seed)
+                chosen = self.choose(model, inputs[labelled], inputs[left], seed)
                 labelled = torch.cat([labelled, left[chosen]])
                 kept = torch.ones(len(left), dtype=torch.bool)
                 kept[chosen] = False
                 left = left[kept]
         return scores
 
-    def choose(self, head: Head, labelled: Tensor, pool: Tensor, seed: int) -> Tensor:
+    def choose(self, model: Model, labelled: Tensor, pool: Tensor, seed: int) -> Tensor:
         """Rows of the pool to label next, (batch,)."""
-        return select(head, labelled, pool, self.batch, self.acquisition, seed=seed, progress=False)
+        return select(
+            model, labelled, pool, self.batch, self.acquisition, seed=seed, progress=False
+        )
 
 
 def entry(
@@ -79,7 +81,7 @@ def entry(
         method=Labelling,
         label=label,
         about=about,
-        settings={"acquisition": acquisition, "initial": INITIAL, "batch": BATCH},
+        settings={"acquisition": acquisition, "initial": INITIAL, "batch": BATCH, "rounds": ROUNDS},
         num_seeds={column: SEEDS[column] for column in columns},
         together=SEEDS,
     )

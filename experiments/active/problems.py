@@ -1,4 +1,4 @@
-"""Pools to label from: tables on random features, reviews and images on pretrained ones."""
+"""Pools to label from: rows of tables, and pretrained features of reviews and of images."""
 
 from __future__ import annotations
 
@@ -22,17 +22,15 @@ from ..harness.task import Task
 from ..ood.encoders import image_features
 
 Pair = tuple[Tensor, Tensor]
+Model = ll.Network | Head
 
 ERROR, NLL = Metric("error", "error", 3), Metric("nll", "NLL", 3)
 METRICS = (ERROR, NLL)
 
-TABLES = ("concrete", "energy", "power", "wine", "power_large")
+TABLES = ("concrete", "energy", "power", "wine")
 REVIEWS, IMAGES = "imdb", "cifar10"
 TEST = 1 / 3  # of the rows of a table; the others are the pool
-LARGE = "_large"  # of a table with hundreds of labels, and as many random features
-WIDTH = {"power_large": 256}
-NARROW = 128  # random features of other tables
-NOISE_ITERATIONS = 30  # of noise, prior and posterior in turn, on a table
+NUM_WAVES = 128  # features of a table
 ENCODER, NUM_POOL, NUM_TEST = "minilm", 5_000, 5_000  # reviews of a seed
 NUM_IMAGES, NUM_POOL_IMAGES, NUM_TEST_IMAGES = 3_000, 2_500, 2_000  # to draw pools from, of a seed
 NUM_COMPONENTS = 128  # principal components of the features of images
@@ -40,28 +38,28 @@ NUM_COMPONENTS = 128  # principal components of the features of images
 
 @dataclass(frozen=True, kw_only=True)
 class PoolTask(Task):
-    """Fixed features of a pool and of test data, with their targets.
+    """Inputs or fixed features of a pool and of test data, with their targets.
 
     Attributes:
-        pool: features (n, N) and targets, which a method may look at once it has asked for them.
-        test: features and targets by which it is judged.
+        pool: inputs (n, d) and targets, which a method may look at once it has asked for them.
+        test: inputs and targets by which it is judged.
     """
 
     pool: Pair
     test: Pair
 
     @abstractmethod
-    def fitted(self, rows: Tensor) -> Head:
-        """A head fitted to the labels of some rows of the pool."""
+    def fitted(self, rows: Tensor) -> Model:
+        """A model fitted to the labels of some rows of the pool."""
 
     @abstractmethod
     def error(self, predictive: Any, target: Tensor) -> float:
         """The error of predictions of test data."""
 
     @torch.no_grad()
-    def score(self, head: Head) -> dict[str, float]:
+    def score(self, model: Model) -> dict[str, float]:
         """Error and NLL on test data."""
-        predictive: Any = head(self.test[0])
+        predictive: Any = model(self.test[0])
         nll = -float(predictive.log_prob(self.test[1]).mean())
         return {ERROR.name: self.error(predictive, self.test[1]), NLL.name: nll}
 
@@ -71,18 +69,23 @@ class PoolTask(Task):
 
 
 class TableTask(PoolTask):
-    """A table: a regression head, its noise and its prior in closed form; the error is RMSE."""
+    """A table: features are trained anew after every round; the error is RMSE."""
 
-    def fitted(self, rows: Tensor) -> ll.Regression:
-        """Exact posterior, noise and prior's variance by the evidence."""
-        features, target = (part[rows] for part in self.pool)
-        prior = ll.Prior(variance="evidence", noise_scale=0.01)
-        torch.manual_seed(self.seed)  # of the initial mean, from which the variance is estimated
-        head = ll.Regression(
-            features.shape[-1], 1, num_data=len(rows), bias=True, prior=prior, dtype=features.dtype
+    def fitted(self, rows: Tensor) -> ll.Network:
+        """Lengths of waves and noise by the evidence, the exact posterior of the last layer."""
+        from lastlayer.botorch import LastLayerModel, Waves
+
+        inputs, target = (part[rows] for part in self.pool)
+        torch.manual_seed(self.seed)  # of the initial weights
+        model = LastLayerModel(
+            inputs,
+            target,
+            backbone=Waves(inputs.shape[-1], NUM_WAVES),
+            num_features=NUM_WAVES,
+            input_transform=None,
+            outcome_transform=None,
         )
-        head.fit_exact(features, target, estimate_noise=True, max_iterations=NOISE_ITERATIONS)
-        return head
+        return model.fit().network
 
     def error(self, predictive: Any, target: Tensor) -> float:
         """RMSE."""
@@ -124,24 +127,21 @@ class LabelTask(PoolTask):
 
 
 def table_task(name: str, seed: int) -> TableTask:
-    """A table of the UCI repository, split at random; inputs and target standardised by the pool.
+    """A table of the UCI repository, split at random.
 
-    Features are those of one hidden layer of ReLU units with random weights.
+    The pool, which is known but for its targets, scales inputs to the unit cube; targets are
+    standardised.
     """
-    inputs, target = uci.load(name.removesuffix(LARGE))
-    random = np.random.default_rng(seed)
-    test, pool = np.split(random.permutation(len(target)), [round(TEST * len(target))])
-    spread = inputs[pool].std(0)
-    spread[spread == 0] = 1.0  # a column that is constant here carries nothing
-    inputs = (inputs - inputs[pool].mean(0)) / spread
+    inputs, target = uci.load(name)
+    order = np.random.default_rng(seed).permutation(len(target))
+    test, pool = np.split(order, [round(TEST * len(target))])
+    low, width = inputs[pool].min(0), np.ptp(inputs[pool], 0)
+    width[width == 0] = 1.0  # a column that is constant here carries nothing
+    inputs = (inputs - low) / width
     target = (target - target[pool].mean()) / target[pool].std()
-    size = inputs.shape[1] + 1
-    shape = WIDTH.get(name, NARROW), size
-    weight = torch.from_numpy(random.normal(scale=math.sqrt(2 / size), size=shape)).float()
 
     def pair(rows: np.ndarray) -> Pair:
-        x, y = torch.from_numpy(inputs[rows]).float(), torch.from_numpy(target[rows]).float()
-        return F.linear(F.pad(x, (0, 1), value=1.0), weight).relu(), y[:, None]
+        return torch.from_numpy(inputs[rows]), torch.from_numpy(target[rows])[:, None]
 
     return TableTask(seed=seed, pool=pair(pool), test=pair(test))
 

@@ -9,7 +9,7 @@ import typer
 
 from ..harness import command
 from ..harness.jobs import Experiment
-from .methods import BATCH, COLUMNS, INITIAL, METHODS
+from .methods import BATCH, COLUMNS, INITIAL, METHODS, ROUNDS
 from .problems import PoolTask, task
 
 
@@ -22,7 +22,8 @@ EXPERIMENT = Experiment(
     columns={column: {"dataset": column} for column in COLUMNS},
     entries=METHODS,
     task=_task,
-    num_data=lambda column: INITIAL[column] + 10 * BATCH[column],
+    num_data=lambda column: INITIAL[column] + ROUNDS[column] * BATCH[column],
+    packages=("botorch",),
 )
 
 
@@ -35,7 +36,7 @@ def active(
     ] = "all",
     seeds: command.Seeds = None,
     rounds: Annotated[
-        int | None, typer.Option(min=1, help="Instead of ten, for a quick look.")
+        int | None, typer.Option(min=1, help="Instead of five or ten, for a quick look.")
     ] = None,
     results: command.Results = Path("results"),
     executor: command.Where = command.Executor.local,

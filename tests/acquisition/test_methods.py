@@ -3,6 +3,7 @@
 import itertools
 import math
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -104,17 +105,20 @@ def test_bait_leaves_the_least_variance_of_all_predictions_in_every_step(name):
     assert choose(head, "bait", pool) == chosen
 
 
-def test_bait_is_the_trace_of_the_posterior_covariance_times_the_fisher_information():
+def test_bait_is_forward_selection_by_the_trace_of_covariance_times_fisher_information():
+    """Ash et al. 2021 in NumPy: M grows by xxᵀ/σ² of what is chosen, tr(M⁻¹F) shrinks most."""
     head, pool = regression(), features()
-    precision = head.covariance.precision()[0]
-    noise = head.noise.variance()
-    fisher = pool.mT @ pool / noise
-
-    def left(row: int) -> float:
-        after = torch.linalg.inv(precision + torch.outer(pool[row], pool[row]) / noise)
-        return float((after @ fisher).trace())
-
-    assert choose(head, "bait", pool, 1) == [min(range(SIZE), key=left)]
+    precision, noise = head.covariance.precision()[0].numpy(), float(head.noise.variance())
+    points = pool.numpy() / noise**0.5
+    fisher = points.T @ points
+    chosen: list[int] = []
+    for _ in range(BATCH):
+        left = [row for row in range(SIZE) if row not in chosen]
+        after = [precision + np.outer(points[row], points[row]) for row in left]
+        best = int(np.argmin([np.trace(np.linalg.inv(matrix) @ fisher) for matrix in after]))
+        precision = after[best]
+        chosen.append(left[best])
+    assert choose(head, "bait", pool) == chosen
 
 
 @pytest.mark.parametrize("name", HEADS)
@@ -168,6 +172,23 @@ def test_lcmd_is_its_plain_loop(make):
         row = max(inside, key=lambda row: float(square[row, largest]))
         centres.append(row)
         chosen.append(row - 10)
+    assert choose(head, "lcmd", pool) == chosen
+
+
+def test_lcmd_follows_its_published_algorithm_in_the_space_of_the_posterior():
+    """Holzmüller et al. 2023 in NumPy, on S^(1/2)φ/σ, with training points as first centres."""
+    head, pool, labelled = regression(bias=True), features(), features(10, seed=5)
+    root = np.linalg.cholesky(head.covariance.dense()[0].numpy())
+    inputs = np.pad(torch.cat([labelled, pool]).numpy(), ((0, 0), (0, 1)), constant_values=1.0)
+    points = inputs @ root / float(head.noise.variance()) ** 0.5
+    centres, chosen = list(range(10)), []
+    for _ in range(BATCH):
+        square = ((points[10:, None] - points[centres]) ** 2).sum(-1)  # (n, centres)
+        cluster, distance = square.argmin(-1), square.min(-1)
+        sizes = np.bincount(cluster, distance, len(centres))
+        row = int(np.where(cluster == sizes.argmax(), distance, -1.0).argmax())
+        centres.append(row + 10)
+        chosen.append(row)
     assert choose(head, "lcmd", pool) == chosen
 
 

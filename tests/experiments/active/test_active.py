@@ -1,5 +1,6 @@
 """The experiment of active learning: short runs on data made here, its curves and its page."""
 
+import functools
 import json
 from typing import Any
 
@@ -17,6 +18,8 @@ from experiments.harness import jobs
 from experiments.harness.statistics import Runs
 from tests.helpers.reviews import write_features
 
+pytest.importorskip("botorch", reason="tables are fitted by lastlayer.botorch")
+
 # Two rounds that label the whole pool, two thirds of a table and all training reviews.
 WHOLE: dict[str, Any] = {
     "concrete": {"initial": 20, "batch": 20, "rounds": 2},
@@ -26,7 +29,14 @@ WHOLE: dict[str, Any] = {
 
 @pytest.fixture(autouse=True)
 def _data(tmp_path, monkeypatch):
-    """A small table, few features of few reviews, and torch's own default dtype, as users have."""
+    """A small table, few features of few reviews, and torch's own default dtype, as users have.
+
+    Features of tables are trained for a few steps.
+    """
+    from lastlayer.botorch import FeatureTraining
+
+    quick = functools.partial(FeatureTraining, steps=3)
+    monkeypatch.setattr("lastlayer.optimisation.model.FeatureTraining", quick)
     random = np.random.default_rng(0)
     x = random.normal(size=(90, 3))
     y = np.sin(2 * x[:, 0]) + x[:, 1] + 0.1 * random.normal(size=90)
@@ -86,13 +96,13 @@ def test_every_method_ends_where_all_do_once_the_pool_is_labelled(tmp_path):
 
 def test_scores_are_those_of_predictions():
     task = table_task("concrete", 0)
-    head = task.fitted(torch.arange(40))
-    features, target = task.test
-    predictive = head(features)
+    model = task.fitted(torch.arange(40))
+    inputs, target = task.test
+    predictive: Any = model(inputs)
     error = (predictive.mean - target).detach().double()
     variance = predictive.variance.detach().double()
     nll = 0.5 * (error.square() / variance + variance.log() + np.log(2 * np.pi))
-    score = task.score(head)
+    score = task.score(model)
     assert score["error"] == pytest.approx(float(error.square().mean().sqrt()), rel=1e-5)
     assert score["nll"] == pytest.approx(float(nll.mean()), rel=1e-4)
 
