@@ -24,6 +24,8 @@ OWN: dict[str, dict[str, Any]] = {
         "squared": False,  # which is for the wheel's round boundary
         "steps": 500,
         "batch_size": 512,
+        "passes": 0.0,
+        "undo": False,
         "learning_rate": 3e-3,
     }
 }

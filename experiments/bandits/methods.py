@@ -31,6 +31,7 @@ METHODS: dict[str, Entry] = {
         NetworkAgent,
         label="Ours",
         about="`lastlayer.bandits.Agent`: exact posteriors, a network trained ever more rarely.",
+        settings={"passes": 16.0, "undo": True},
     ),
     "vbll": neural(
         NetworkAgent,

@@ -28,8 +28,8 @@ class NetworkAgent(Player):
     """Thompson sampling by `lastlayer.bandits.Agent`, in batches of 20 contexts.
 
     Attributes:
-        exact, growth, steps, batch_size, learning_rate, weight_decay, clip, schedule: of
-            `lastlayer.bandits.Retraining`.
+        exact, growth, steps, batch_size, passes, learning_rate, weight_decay, clip, schedule, undo:
+            of `lastlayer.bandits.Retraining`.
         squared: whether half of the units of the first layer are squared.
         variance: of the prior of the weights, in units of the scale of rewards.
         noise_scale: of the prior of the noise, in the same units.
@@ -44,10 +44,12 @@ class NetworkAgent(Player):
     growth: float = 0.1
     steps: int = 600
     batch_size: int = 256
+    passes: float = 0.0
     learning_rate: float = 1e-2
     weight_decay: float = 0.01
     clip: float = 1.0
     schedule: str = "cosine"
+    undo: bool = False
     variance: float = 1.0
     noise_scale: float = 0.12
     reward_location: float = 0.0
@@ -81,8 +83,8 @@ class NetworkAgent(Player):
             prior=ll.Prior(variance=self.variance, noise_scale=self.noise_scale),
             bias=self.bias,
         )
-        names = ("growth", "steps", "batch_size", "learning_rate", "weight_decay", "clip")
-        plan = {name: getattr(self, name) for name in (*names, "schedule", "exact")}
+        names = ("growth", "steps", "batch_size", "passes", "learning_rate", "weight_decay", "clip")
+        plan = {name: getattr(self, name) for name in (*names, "schedule", "exact", "undo")}
         return Agent(
             ll.Network(network(task, squared=self.squared), head),
             task.num_arms,

@@ -40,9 +40,11 @@ open, and here is: AdamW, begun anew at every update, with weight decay 0.01 on 
 ReLU; rewards as they are; no initial pulls; S_k as initialised by this package. Ours has two layers
 of 100 units too, of which half of the first are squared, rewards in units of 50, exact posteriors
 of the last layer between trainings of features on the squared error, one noise for all arms,
-batches in which rare large rewards are not rare, and trains when observations have grown by a
-tenth. It is one configuration for all δ, chosen on seeds that are not in these tables, 100 and 101
-([decision 33](../../docs/decisions/0033-arms-share-their-noise.md)).
+batches in which rare large rewards are not rare and which grow with the observations, and trains
+when these have grown by a tenth; a training after which the noise is larger is undone. It is one
+configuration for all δ, chosen on seeds that are not in these tables, 100 and 101 (decisions
+[33](../../docs/decisions/0033-arms-share-their-noise.md) and
+[41](../../docs/decisions/0041-batches-that-grow.md)).
 LinFullPost, LinDiagPost and NeuralLinear are
 those of Riquelme, Tucker & Snoek (2018), as their code has them; the settings called MR are not
 published: here one that may be near them."""

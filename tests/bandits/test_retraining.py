@@ -1,5 +1,6 @@
 """What the network is trained on, and the noise that arms share."""
 
+import copy
 import math
 from typing import Any
 
@@ -66,6 +67,23 @@ def test_batches_grow_until_a_training_makes_its_passes(generator: torch.Generat
         assert seen == 7 * [rows]
     with pytest.raises(ValueError, match="passes must not be negative"):
         Retraining(passes=-1)
+
+
+@pytest.mark.parametrize("undo", [True, False])
+def test_a_training_that_spoils_features_can_be_undone(
+    undo: bool, generator: torch.Generator
+) -> None:
+    learner = agent(common_noise=True)
+    contexts = torch.randn(60, 3, generator=generator, dtype=torch.float64)
+    arms = torch.arange(60) % 4
+    learner.partial_fit(contexts, arms, contexts.sum(1))
+    before = copy.deepcopy(learner.model.state_dict())
+    learner.retraining = Retraining(
+        steps=3, learning_rate=1e3, noise_iterations=1000, schedule="constant", undo=undo
+    )
+    learner.train()
+    kept = {name: torch.allclose(t, before[name]) for name, t in learner.model.state_dict().items()}
+    assert all(kept.values()) == undo
 
 
 def agent(*, common_noise: bool) -> Agent:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 from dataclasses import asdict
 from pathlib import Path
@@ -207,12 +208,25 @@ class Agent:
         data = (replay.contexts, self._standardized(replay.rewards), self._outputs(replay.arms))
         plan = self.retraining or Retraining()
         seed = self._seed_of("training", self.num_trainings)
+        former = self._refitted() if plan.undo and self._exact and self.num_trainings else None
         train_network(self.model, data, shares, plan, seed)
         self.num_trainings += 1
         self._num_new = 0
         if self._exact:
             self._fit_exact()
+        if former is not None and self._noise() > former[0]:
+            self.model.load_state_dict(former[1])
         self._checkpoint()
+
+    def _refitted(self) -> tuple[float, dict[str, Tensor]]:
+        """Noise and state with the features of now, given all that is remembered."""
+        self._fit_exact()
+        return self._noise(), copy.deepcopy(self.model.state_dict())
+
+    @torch.no_grad()
+    def _noise(self) -> float:
+        """Mean noise variance of the arms."""
+        return float(self._head.noise.variance().mean())
 
     def _fit_exact(self) -> None:
         """Set the last layer to its exact posterior given all that is remembered."""

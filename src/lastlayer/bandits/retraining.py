@@ -41,6 +41,8 @@ class Retraining:
         common_noise: whether, if `exact`, all arms share one noise variance. Misfit counts as
             noise: with noises of their own, arms whose rewards were found to vary are tried more
             than arms of which that is not known yet.
+        undo: whether, if `exact`, a training is undone after which the noise, in which misfit
+            counts, is larger than with the features of before, given the same observations.
     """
 
     every: int = 20
@@ -56,6 +58,7 @@ class Retraining:
     noise_iterations: int = 10
     balanced: bool = True
     common_noise: bool = True
+    undo: bool = False
 
     def __post_init__(self) -> None:
         for name in ("every", "steps", "batch_size", "noise_iterations"):
