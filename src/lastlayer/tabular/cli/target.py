@@ -22,6 +22,8 @@ def infer_task(target: Any) -> tuple[str, str]:
     """Regression or classification, and why, from the values of a target."""
     known = pc.drop_null(finite(target))
     _check_type(known.type)
+    if not len(known):
+        return "regression", "no values"  # which `split_target` refuses
     if len(known) == 1:
         raise FileError("just one row has a target: there is nothing to learn from")
     count = len(pc.unique(known))
