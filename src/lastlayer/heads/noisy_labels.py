@@ -54,8 +54,11 @@ class LogOdds(GaussianWeights):
         """Log-odds of variance ten for features of unit mean square, about an uncertain level."""
         return Prior(variance=10 / num_features, bias_variance=4.0)
 
-    @torch.no_grad()
     def reset_parameters(self) -> None:
+        """Nothing: the head initialises it, after its own weights."""
+
+    @torch.no_grad()
+    def set_to_level(self) -> None:
         """Initialise at the mean of the prior, the same level for all inputs."""
         assert self.prior_mean is not None
         self.prior_mean.zero_()[:, -1] = self.level
@@ -160,7 +163,7 @@ class NoisyLabelClassification(SoftmaxHead):
     def reset_parameters(self) -> None:
         """Initialise, with next to no wrong labels anywhere."""
         super().reset_parameters()
-        self.log_odds.reset_parameters()
+        self.log_odds.set_to_level()
 
     # ------------------------------------------------------------------------- two calls
 
