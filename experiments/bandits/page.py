@@ -42,7 +42,8 @@ of 100 units too, of which half of the first are squared, rewards in units of 50
 of the last layer between trainings of features on the squared error, one noise for all arms,
 batches in which rare large rewards are not rare and which grow with the observations, and trains
 when these have grown by a tenth; a training after which the noise is larger is undone. It is one
-configuration for all δ, chosen on seeds that are not in these tables, 100 and 101 (decisions
+configuration for all δ, chosen on seeds that are not in these tables, 100 and 101; that trainings
+fail with growing batches was seen on seed 0, which is (decisions
 [33](../../docs/decisions/0033-arms-share-their-noise.md) and
 [41](../../docs/decisions/0041-batches-that-grow.md)).
 LinFullPost, LinDiagPost and NeuralLinear are

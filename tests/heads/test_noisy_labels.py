@@ -296,7 +296,9 @@ def test_on_clean_data_it_is_the_head_that_trusts_every_label(generator: torch.G
     options: dict[str, Any] = {"num_data": 600, "bias": True}
     model = ll.NoisyLabelClassification(N, K, **options)
     plain = ll.DiscriminativeClassification(N, K, noise="none", **options)
+    before = torch.get_rng_state()
     model.fit_features(features, target, report=losses.append)
+    assert torch.equal(torch.get_rng_state(), before)  # the caller keeps their random numbers
     plain.fit_features(features, target)
     with torch.no_grad():
         found, expected = (

@@ -42,8 +42,9 @@ class Head(GaussianWeights, ABC):
     assumption: str | None = None
     takes_validation: ClassVar[bool] = False  # whether `fit_features` chooses by validation data
     fits_parts: ClassVar[bool] = False  # whether `fit_features` merges what processes have seen
+    takes_classes: ClassVar[bool] = False  # whether targets are class indices
+    refits_layer: ClassVar[bool] = False  # whether parts of the training data choose its prior
     has_prior: ClassVar[bool] = True  # so that its parameters need no weight decay
-    min_outputs: ClassVar[int] = 1  # when it replaces a layer: one logit may be two classes
     _recorder: ClassVar[Recorder | None] = None  # of the parts of the loss, if they are asked for
 
     def __init__(
@@ -234,7 +235,7 @@ class Head(GaussianWeights, ABC):
             options: of the head.
         """
         factory: dict[str, Any] = {"device": layer.weight.device, "dtype": layer.weight.dtype}
-        num_outputs = max(layer.out_features, cls.min_outputs)
+        num_outputs = max(layer.out_features, 1 + cls.takes_classes)  # one logit is two classes
         made = cls(layer.in_features, num_outputs, num_data=num_data, **factory | options)
         made.start_from(layer)
         return made

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
-from ..covariances import CovarianceLike
 from ..priors import Prior
-from ._weights import GaussianWeights
+from ._second_layer import SecondLayer
 
 
-class LogNoise(GaussianWeights):
+class LogNoise(SecondLayer):
     """The posterior q(v_k) = N(v̄_k, S'_k) of the weights of log-variances, with a constant feature.
 
     Attributes:
@@ -19,33 +20,19 @@ class LogNoise(GaussianWeights):
 
     def __init__(
         self,
-        num_features: int,
+        num_features: int | None,
         num_outputs: int,
         *,
         num_data: float,
-        covariance: CovarianceLike,
-        prior: Prior | None,
-        device: torch.device | str | None,
-        dtype: torch.dtype | None,
+        **options: Any,
     ) -> None:
-        super().__init__(
-            num_features,
-            num_outputs,
-            covariance=covariance,
-            prior=prior,
-            bias=True,
-            device=device,
-            dtype=dtype,
-        )
+        super().__init__(num_features, num_outputs, **options)
         self.num_data = num_data
 
     @classmethod
     def default_prior(cls, num_features: int) -> Prior:
         """Log-variances of unit variance for features of unit mean square, about any level."""
         return Prior(variance=1 / num_features, bias_variance=100.0)
-
-    def reset_parameters(self) -> None:
-        """Nothing: the head initialises its noise with itself."""
 
     @torch.no_grad()
     def set_constant(self, variance: Tensor) -> None:

@@ -144,7 +144,7 @@ class _Fit:
         for start in range(0, len(self.features), rows):
             part = slice(start, start + rows)
             inputs = self.head._inputs(self.features[part].double())
-            yield part, inputs, self.head._noise_inputs(inputs)
+            yield part, inputs, self.head.log_noise.inputs(inputs, self.head)
 
     def moments(self) -> Moments:
         head, parts = self.head, []

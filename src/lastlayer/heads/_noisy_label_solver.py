@@ -80,6 +80,7 @@ class _Fit:
             self.head.float()  # steps below the resolution of half precision count
         self.data, self.tolerance, self.max_memory_bytes = data, tolerance, max_memory_bytes
         self.weight = data.weight.to(self.head.mean.device).double()
+        self.trusting = _trusting(self.head)
         # how much a unit of the data's sums counts beside the divergence
         self.scale = head.num_data / len(data.target) / head.prior.kl_weight
 
@@ -114,7 +115,7 @@ class _Fit:
 
     def _log_odds(self, features: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and variance of the log-odds of prepared features, (T,) each."""
-        inputs, layer = self.head._noise_inputs(features), self.head.log_odds
+        inputs, layer = self.head.log_odds.inputs(features, self.head), self.head.log_odds
         mean, variance = F.linear(inputs, layer.mean), layer.covariance.quadratic(inputs)
         return mean.double().squeeze(-1), variance.double().squeeze(-1)
 
@@ -133,23 +134,7 @@ class _Fit:
 
     def move_classes(self, right: Tensor, passes: int) -> None:
         """Steps of the head that takes every label for right, with examples that count less."""
-        head = self.head
-        trusting = DiscriminativeClassification(
-            head.num_features,
-            head.num_outputs,
-            num_data=head.num_data,
-            covariance=lambda *sizes: copy.deepcopy(head.covariance),
-            bound=head.bound,
-            noise="none",
-            prior=head.prior,
-            bias=head.bias,
-            device=head.mean.device,
-            dtype=head.mean.dtype,
-        )
-        trusting.prior_mean = head.prior_mean
-        trusting.mean.copy_(head.mean)
-        trusting.covariance.load_state_dict(head.covariance.state_dict())
-        trusting.fit_features(
+        self.trusting.fit_features(
             self.data.features,
             self.data.target,
             (self.weight * right).to(self.data.weight),
@@ -157,8 +142,6 @@ class _Fit:
             tolerance=self.tolerance,
             max_memory_bytes=self.max_memory_bytes,
         )
-        head.mean.copy_(trusting.mean)
-        head.covariance.load_state_dict(trusting.covariance.state_dict())
 
     def move_log_odds(self, random: Tensor, here: Terms) -> None:
         """A Newton step of the mean, and S' with the same curvature, as far as the bound rises."""
@@ -170,7 +153,7 @@ class _Fit:
         curvature = variance.reciprocal().diag()
         begun = 0
         for features, _, _ in self.data.chunks(self.head):
-            inputs = self.head._noise_inputs(features).double()
+            inputs = self.head.log_odds.inputs(features, self.head).double()
             rows = slice(begun, begun := begun + len(inputs))
             gradient += inputs.mT @ (weight * (random - tilt))[rows]
             curvature += inputs.mT @ (inputs * (weight * tilt * (1 - tilt))[rows, None])
@@ -193,6 +176,26 @@ class _Fit:
         mean, variance = (torch.cat(tensors) for tensors in zip(*moments, strict=True))
         data = self.weight @ (random * mean - softplus_bound(mean, variance))
         return float(self.scale * data - _divergence(self.head.log_odds))
+
+
+def _trusting(head: NoisyLabelClassification) -> DiscriminativeClassification:
+    """The head that takes every label for right, with the same weights: they change together."""
+    with torch.random.fork_rng(devices=[]):  # of initial weights, which are not used
+        trusting = DiscriminativeClassification(
+            head.num_features,
+            head.num_outputs,
+            num_data=head.num_data,
+            covariance=lambda *sizes: copy.deepcopy(head.covariance),
+            bound=head.bound,
+            noise="none",
+            prior=head.prior,
+            bias=head.bias,
+            device=head.mean.device,
+            dtype=head.mean.dtype,
+        ).requires_grad_(False)
+    trusting.prior_mean = head.prior_mean
+    trusting.mean, trusting.covariance = head.mean, head.covariance
+    return trusting
 
 
 def _divergence(layer: GaussianWeights) -> Tensor:

@@ -33,7 +33,8 @@ class SoftmaxHead(Head):
         noise: σ_k² of the logits, or None.
     """
 
-    min_outputs = 2
+    takes_classes = True
+    refits_layer = True
 
     def __init__(
         self,
@@ -100,7 +101,7 @@ class SoftmaxHead(Head):
         than 4,096 weights, unless told: the prior is then chosen for these too.
         """
         options = {"bias": layer.bias is not None, **options}
-        num_outputs = max(layer.out_features, cls.min_outputs)
+        num_outputs = max(layer.out_features, 2)
         if num_outputs * (layer.in_features + options["bias"]) > MAX_DENSE_WEIGHTS:
             options = {"covariance": "diagonal"} | options
         if options.get("prior") is None:

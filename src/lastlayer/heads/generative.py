@@ -79,7 +79,7 @@ class GenerativeClassification(ConjugateClasses):
         density: what `fit_density` found; None while log p(φ) is that of the classes above.
     """
 
-    min_outputs = 2
+    takes_classes = True
     concentration: Tensor
     observed: Tensor
     density: RelativeDensity | None

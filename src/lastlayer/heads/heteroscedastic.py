@@ -85,17 +85,10 @@ class HeteroscedasticRegression(RealTargets):
             device=device,
             dtype=dtype,
         )
-        if num_noise_features is None:
-            num_noise_features = num_features
-        check_count("num_noise_features", num_noise_features)
-        if num_noise_features > num_features:
-            raise ValueError(
-                f"num_noise_features={num_noise_features} must be at most num_features="
-                f"{num_features}: they are the last of the features"
-            )
         self.log_noise = LogNoise(
             num_noise_features,
             num_outputs,
+            num_head_features=num_features,
             num_data=num_data,
             covariance=noise_covariance,
             prior=noise_prior,
@@ -122,7 +115,7 @@ class HeteroscedasticRegression(RealTargets):
         """
         mean = at_least_float32(F.linear(features, self.mean))
         quadratic = at_least_float32(self.covariance.quadratic(features))
-        inputs = self._noise_inputs(features)
+        inputs = self.log_noise.inputs(features, self)
         log_mean = at_least_float32(F.linear(inputs, self.log_noise.mean))
         log_variance = at_least_float32(self.log_noise.covariance.quadratic(inputs))
         level = at_least_float32(self.log_noise.mean[:, -1])
@@ -139,7 +132,7 @@ class HeteroscedasticRegression(RealTargets):
         """Expected log-likelihood, summed over outputs, (*batch,), KL and log p(noise)."""
         error, weight = self._errors(features, target, weight)
         quadratic, trace, logdet = self.covariance.quadratic_terms(features)
-        inputs = self._noise_inputs(features)
+        inputs = self.log_noise.inputs(features, self)
         log_mean = at_least_float32(F.linear(inputs, self.log_noise.mean))
         log_variance, *noise_terms = self.log_noise.covariance.quadratic_terms(inputs)
         precision = expected_root_precision(log_mean, log_variance)
@@ -153,11 +146,6 @@ class HeteroscedasticRegression(RealTargets):
         kl = self._divergence(self._deviation(), trace, logdet)
         kl = kl + self.log_noise._divergence(self.log_noise._deviation(), *noise_terms)
         return terms.sum(-1), kl, log_priors.sum(-1).mean()
-
-    def _noise_inputs(self, features: Tensor) -> Tensor:
-        """Features of the noise and a constant, (*batch, M + 1), from prepared features."""
-        inputs = features[..., self.num_features - self.log_noise.num_features :]
-        return inputs if self.bias else F.pad(inputs, (0, 1), value=1.0)
 
     # ------------------------------------------------------------------------ how it is used
 

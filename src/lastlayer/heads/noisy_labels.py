@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .._checks import check_count
 from ..covariances import CovarianceLike
 from ..functional import at_least_float32, wrong_label_bound
 from ..predictive import NoisyLabelPredictive
 from ..priors import Prior
 from ._noisy_label_solver import solve
+from ._second_layer import SecondLayer
 from ._softmax import SoftmaxHead
-from ._weights import GaussianWeights
 
 
-class LogOdds(GaussianWeights):
+class LogOdds(SecondLayer):
     """The posterior q(v) = N(v̄, S') of the weights of one log-odds, with a constant feature.
 
     Attributes:
@@ -29,23 +28,12 @@ class LogOdds(GaussianWeights):
 
     def __init__(
         self,
-        num_features: int,
+        num_features: int | None,
         *,
         level: float,
-        covariance: CovarianceLike,
-        prior: Prior | None,
-        device: torch.device | str | None,
-        dtype: torch.dtype | None,
+        **options: Any,
     ) -> None:
-        super().__init__(
-            num_features,
-            1,
-            covariance=covariance,
-            prior=prior,
-            bias=True,
-            device=device,
-            dtype=dtype,
-        )
+        super().__init__(num_features, 1, **options)
         self.level = level
         self.prior_mean = torch.zeros_like(self.mean)
 
@@ -53,9 +41,6 @@ class LogOdds(GaussianWeights):
     def default_prior(cls, num_features: int) -> Prior:
         """Log-odds of variance ten for features of unit mean square, about an uncertain level."""
         return Prior(variance=10 / num_features, bias_variance=4.0)
-
-    def reset_parameters(self) -> None:
-        """Nothing: the head initialises it, after its own weights."""
 
     @torch.no_grad()
     def set_to_level(self) -> None:
@@ -135,14 +120,6 @@ class NoisyLabelClassification(SoftmaxHead):
             device=device,
             dtype=dtype,
         )
-        if num_noise_features is None:
-            num_noise_features = num_features
-        check_count("num_noise_features", num_noise_features)
-        if num_noise_features > num_features:
-            raise ValueError(
-                f"num_noise_features={num_noise_features} must be at most num_features="
-                f"{num_features}: they are the last of the features"
-            )
         random = wrong_share * num_classes / (num_classes - 1)
         if not 0 < random < 1:
             raise ValueError(
@@ -152,6 +129,7 @@ class NoisyLabelClassification(SoftmaxHead):
         self.wrong_share = wrong_share
         self.log_odds = LogOdds(
             num_noise_features,
+            num_head_features=num_features,
             level=math.log(random) - math.log1p(-random),
             covariance=noise_covariance,
             prior=noise_prior,
@@ -170,7 +148,7 @@ class NoisyLabelClassification(SoftmaxHead):
     def predict(self, features: Tensor) -> NoisyLabelPredictive:
         """The predictive of labels as they are observed, and of right ones."""
         logits = self._logits(features)
-        inputs = self._noise_inputs(features)
+        inputs = self.log_odds.inputs(features, self)
         return NoisyLabelPredictive(
             logits.logit_mean,
             logits.epistemic_variance,
@@ -184,17 +162,12 @@ class NoisyLabelClassification(SoftmaxHead):
         """Bound on the expected log-likelihood, (*batch,), and KL of both layers."""
         target, weight = self._labels(features, target, weight)
         terms, kl, log_prior = self._label_terms(features, target)
-        inputs, layer = self._noise_inputs(features), self.log_odds
+        inputs, layer = self.log_odds.inputs(features, self), self.log_odds
         mean = at_least_float32(F.linear(inputs, layer.mean))
         variance, *noise_terms = layer.covariance.quadratic_terms(inputs)
         terms = wrong_label_bound(terms, mean.squeeze(-1), variance.squeeze(-1), self.num_outputs)
         kl = kl + layer._divergence(layer._deviation(), *noise_terms)
         return terms if weight is None else terms * weight, kl, log_prior
-
-    def _noise_inputs(self, features: Tensor) -> Tensor:
-        """Features of the log-odds and a constant, (*batch, M + 1), from prepared features."""
-        inputs = features[..., self.num_features - self.log_odds.num_features :]
-        return inputs if self.bias else F.pad(inputs, (0, 1), value=1.0)
 
     # ------------------------------------------------------------------------ how it is used
 

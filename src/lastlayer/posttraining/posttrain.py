@@ -43,7 +43,6 @@ HEADS: dict[str, type[Head]] = {
     "noisy_labels": NoisyLabelClassification,
     "generative": GenerativeClassification,
 }
-LABELLED = ("discriminative", "noisy_labels", "generative")
 
 
 class PostTraining(NamedTuple):
@@ -177,7 +176,7 @@ def posttrain(
                 extra["validation"] = unseen
             else:
                 choice = by_validation(made, cached, unseen, processes)
-        elif head in ("discriminative", "noisy_labels") and "prior" not in options:
+        elif isinstance(head, str) and made.refits_layer and "prior" not in options:
             choice = by_training_data(made, cached, processes)
         if choice is not None:
             made.prior = replace(made.prior, variance=choice.variance)
@@ -247,7 +246,7 @@ def _make(
     """The head, at the trained weights."""
     num_data = num_rows(len(cached.features))
     if isinstance(head, str):
-        if head in LABELLED and cached.target.is_floating_point():
+        if HEADS[head].takes_classes and cached.target.is_floating_point():
             raise TypeError(
                 f"a {head} head takes class labels, integers, got {cached.target.dtype}; for "
                 "numbers pass head='regression'"

@@ -25,7 +25,7 @@ class NoisyLabelPredictive(ClassificationPredictive):
     Attributes:
         logit_mean: of the right label, (*batch, K).
         epistemic_variance: variance of the logits due to the weights, (*batch, K).
-            log_odds_mean: mean of logit π, (*batch, 1).
+        log_odds_mean: mean of logit π, (*batch, 1).
         log_odds_variance: its variance, (*batch, 1).
     """
 

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 DAY = np.timedelta64(1, "D")
+MAX_LENGTH = 40  # of a value in messages
 
 
 def as_numbers(values: nw.Series[Any]) -> NDArray[np.float64] | None:
@@ -104,3 +105,8 @@ def natural_order(texts: list[str]) -> list[int]:
     except ValueError:
         keys = texts
     return sorted(range(len(texts)), key=keys.__getitem__)
+
+
+def cut(text: str) -> str:
+    """A value for a message, not too long."""
+    return text if len(text) <= MAX_LENGTH else f"{text[: MAX_LENGTH - 1]}…"

@@ -31,7 +31,7 @@ def test_decimals_are_numbers_and_nan_is_missing(tmp_path):
 
 def test_the_rarest_class_is_named_with_its_rows():
     kinds = pa.chunked_array([["a"] * 7 + ["b"] * 3 + ["c" * 50] * 2])
-    expected = f"3 classes, from 'a' in 7 to '{'c' * 40}' in 2 rows"
+    expected = f"3 classes, from 'a' in 7 to '{'c' * 39}…' in 2 rows"
     assert infer_task(kinds) == ("classification", expected)
 
 

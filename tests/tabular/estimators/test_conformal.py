@@ -56,7 +56,7 @@ def test_rows_are_held_out_whatever_the_order_and_copies_are_rows_of_their_own()
     kept, held = hold_out(weighted, 3)
     assert held.weight.sum() == 12
     assert kept.weight.sum() == 48
-    with pytest.raises(ValueError, match="weights are not whole numbers; leave out sample_weight"):
+    with pytest.raises(ValueError, match="weights are not integers; leave out sample_weight"):
         hold_out(Rows.of(codes, target, np.full(30, 0.5)), 3)
 
 

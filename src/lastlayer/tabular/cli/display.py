@@ -17,6 +17,7 @@ from ..estimators._settings import ended_early
 from ..files.dates import ISO, in_words
 from ..files.inference import Notice, listed_rows
 from ..files.parsing import Format
+from ..values import cut
 
 if TYPE_CHECKING:
     from .saved import SavedModel
@@ -41,7 +42,6 @@ SCORES = {
     "unusual": "unusual rows (OOD score above the threshold)",
 }
 SHARES = ("coverage_0.9", "unusual", "accuracy", "most_frequent")
-MAX_LENGTH = 40  # of a level
 
 
 def columns_table(
@@ -73,7 +73,7 @@ def _values(column: Column, values: Any, form: Format | None) -> str:
         return column.note
     if column.kind == "category":
         more = ", …" if len(column.levels) > MAX_LEVELS else ""
-        return ", ".join(map(_cut, column.levels[:MAX_LEVELS])) + more
+        return ", ".join(map(cut, column.levels[:MAX_LEVELS])) + more
     try:
         ends = pc.min_max(values).as_py().values()
     except pa.ArrowNotImplementedError:  # durations
@@ -84,10 +84,6 @@ def _values(column: Column, values: Any, form: Format | None) -> str:
         return between
     written = form.pattern not in ("", ISO)
     return f"{between} {form.unit}".rstrip() + f" ({in_words(form.pattern)})" * written
-
-
-def _cut(level: str) -> str:
-    return level if len(level) <= MAX_LENGTH else f"{level[: MAX_LENGTH - 1]}…"
 
 
 def notice_lines(notices: list[Notice], ignored: Collection[str] = ()) -> list[str]:
@@ -119,10 +115,11 @@ def held_out_lines(estimator: Any, target: str) -> list[str]:
             f"cover {scores['coverage_0.9']:.0%} of {escape(target)}"
         )
     else:
-        line = f"cross-validation: accuracy {scores['accuracy']:.1%}"
-        if "most_frequent" in scores:  # not in models of older versions
-            line += f" ({scores['most_frequent']:.1%} by the most frequent class alone)"
-        line += f", NLL {scores['nll']:.3g}"
+        line = (
+            f"cross-validation: accuracy {scores['accuracy']:.1%} "
+            f"({scores['most_frequent']:.1%} by the most frequent class alone), "
+            f"NLL {scores['nll']:.3g}"
+        )
     if math.isfinite(estimator.ood_threshold_):
         return [line]
     few = math.ceil(1 / estimator.false_alarm_rate)
@@ -166,7 +163,7 @@ def warning_lines(model: SavedModel) -> list[str]:
         lines.append(f"[yellow]{text}; {then} are predicted without these values[/yellow]")
     columns = {column.name: column for column in model.estimator.columns_.used}
     for name, levels in model.new_levels.items():
-        some = ", ".join(map(_cut, sorted(levels)[:5])) + (", …" if len(levels) > 5 else "")
+        some = ", ".join(map(cut, sorted(levels)[:5])) + (", …" if len(levels) > 5 else "")
         text = f"{name} has levels that were {columns[name].unseen}: {some}"
         lines.append(f"[yellow]{escape(text)}; their rows are predicted without it[/yellow]")
     return lines

@@ -10,11 +10,10 @@ import pyarrow.compute as pc
 
 from ..files.errors import FileError
 from ..files.inference import Notice
-from ..values import as_text
+from ..values import as_text, cut
 
 MAX_UNREPEATED = 20  # classes of a text that is rarely the same in two rows
 MAX_SIZE = 1e150  # of a number to predict
-MAX_NAME = 40  # characters of a class, in messages
 MAX_COUNTS = 20  # different integers that may be classes
 
 
@@ -54,7 +53,7 @@ def _frequencies(values: Any) -> str:
     ]
     (most, frequent), (fewest, rare) = max(counts), min(counts)
     rows = "row" if fewest == 1 else "rows"
-    return f"from {frequent[:MAX_NAME]!r} in {most:,} to {rare[:MAX_NAME]!r} in {fewest:,} {rows}"
+    return f"from {cut(frequent)!r} in {most:,} to {cut(rare)!r} in {fewest:,} {rows}"
 
 
 def check_numbers(target: str, notices: list[Notice]) -> None:

@@ -24,7 +24,7 @@ def hold_out(rows: Rows, seed: int) -> tuple[Rows, Rows]:
     if (counts != rows.weight).any():
         raise ValueError(
             "interval='conformal' has a guarantee for rows that all count alike, but some weights "
-            "are not whole numbers; leave out sample_weight, or pass interval='predictive'"
+            "are not integers; leave out sample_weight, or pass interval='predictive'"
         )
     size = min(MAX_HELD_OUT, int(counts.sum()) // ONE_IN)
     held = np.random.default_rng(seed).multivariate_hypergeometric(counts, size)
