@@ -85,6 +85,7 @@ TABLES: dict[str, Tables] = {
     },
     "docs/deciding.md": {"selecting": performance.selecting},
     "docs/frameworks.md": {"encoder": frameworks.encoder},
+    "docs/reproducing.md": {"small_network": training.small_network},
     "docs/scaling.md": {"streaming": frameworks.streaming},
     "docs/pretrained.md": {"reviews": training.reviews},
     "docs/decisions/0005-quadrature-for-the-mean-softmax.md": {"softmax": performance.softmax},

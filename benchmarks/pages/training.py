@@ -175,3 +175,22 @@ def _means(rows: list[dict[str, Any]], column: str) -> str:
         for method in dict.fromkeys(method for method, _ in scores)
     ]
     return table(["NLL / ECE", *(name.replace("_", " ") for name in columns)], body)
+
+
+def small_network() -> str:
+    """The small network of the image experiment, on all training images."""
+    measured = record("small-network.json")
+    names = ["method", "seed", "epochs", "accuracy", "NLL", "ECE", "minutes", "threads"]
+    lines = [
+        [
+            f"`{row['method']}`",
+            str(row["seed"]),
+            str(row["epochs"]),
+            f"{100 * row['accuracy']:.1f} %",
+            *(f"{row[metric]:.3f}" for metric in ("nll", "ece")),
+            f"{row['minutes']:.1f}",
+            str(measured["config"]["threads"]),
+        ]
+        for row in measured["sections"]["small_network"]
+    ]
+    return f"{table(names, lines)}\n\n{provenance(measured, 'lastlayer')}"

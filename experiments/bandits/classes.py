@@ -27,6 +27,8 @@ OWN: dict[str, dict[str, Any]] = {
         "passes": 0.0,
         "undo": False,
         "learning_rate": 3e-3,
+        "weight_decay": 0.01,
+        "schedule": "cosine",
     }
 }
 
@@ -106,7 +108,7 @@ def page(runs: Runs) -> str:
         f"## Cumulative regret\n\n{sections.metric_table(runs, methods, CUMULATIVE)}",
         f"## Simple regret\n\n{sections.metric_table(runs, methods, SIMPLE)}",
         "## Settings\n\nThose of the [wheel](../bandits/README.md), but ours has rewards in "
-        "units of the largest, and the network and learning rate that it had before those of the "
+        "units of the largest, and the network and trainings that it had before those of the "
         "wheel were chosen: on digits (seed 100) they do better.\n\n"
         + provenance.settings(runs, EXPERIMENT),
         f"## Time\n\n{provenance.times(runs, {'all agents': list(runs.methods)})}",

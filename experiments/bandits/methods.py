@@ -31,7 +31,12 @@ METHODS: dict[str, Entry] = {
         NetworkAgent,
         label="Ours",
         about="`lastlayer.bandits.Agent`: exact posteriors, a network trained ever more rarely.",
-        settings={"passes": 16.0, "undo": True},
+        settings={
+            "passes": 16.0,
+            "undo": True,
+            "schedule": "warmup_cosine",
+            "weight_decay": 0.0,
+        },
     ),
     "vbll": neural(
         NetworkAgent,

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import torch
 from botorch.acquisition.acquisition import AcquisitionFunction
 from botorch.generation.gen import gen_candidates_scipy
+from botorch.utils.multi_objective.pareto import is_non_dominated
 from torch import Tensor
 
 from .tasks import Problem
@@ -30,18 +31,31 @@ class _Sum(AcquisitionFunction):
 
 
 def scalarised(draws: Draws, values: Tensor, count: int) -> Draws:
-    """One value of each function; with several objectives those of Chebyshev at random weights."""
+    """One value of each function; with several objectives those of Chebyshev at random weights.
+
+    Objectives are divided by their ranges on the front so far. Those of all values would be far
+    larger where an objective is bad away from the front, and most weights would ask for one end.
+    """
     if values.shape[-1] == 1:
         return lambda points: draws(points).squeeze(-1)
-    low, high = values.amin(0), values.amax(0)
+    front = values[is_non_dominated(values)]
+    high, spread = front.amax(0), front.amax(0) - front.amin(0)
+    spread = spread.where(spread > 0, values.amax(0) - values.amin(0))
     weight = torch.rand(count, values.shape[-1], dtype=values.dtype)
     weight = weight / weight.sum(-1, keepdim=True)
 
     def value(points: Tensor) -> Tensor:
-        scaled = weight * (draws(points) - high) / (high - low)
+        scaled = weight * (draws(points) - high) / spread
         return scaled.amin(-1) + 0.05 * scaled.sum(-1)
 
     return value
+
+
+def best(values: Tensor) -> Tensor:
+    """Indices of values near whose points larger ones are sought; of several objectives a front."""
+    if values.shape[-1] > 1:
+        return is_non_dominated(values).nonzero().squeeze(-1)
+    return values.squeeze(-1).topk(min(NUM_NEAR, len(values))).indices
 
 
 def maximise(draws: Draws, problem: Problem, points: Tensor, values: Tensor) -> Tensor:
@@ -56,8 +70,8 @@ def maximise(draws: Draws, problem: Problem, points: Tensor, values: Tensor) -> 
     count, size = problem.batch, problem.num_inputs
     value = scalarised(draws, values, count)
     candidates = torch.rand(NUM_CANDIDATES, count, size, dtype=points.dtype)
-    best = points[values.mean(-1).topk(min(NUM_NEAR, len(points))).indices]
-    chosen = best[torch.randint(len(best), (NUM_CANDIDATES, count))]
+    leading = points[best(values)]
+    chosen = leading[torch.randint(len(leading), (NUM_CANDIDATES, count))]
     near = (chosen + NEAR * torch.randn_like(chosen)).clamp(0, 1)
     candidates = problem.snap(torch.cat([candidates, near]))
     with torch.no_grad():

@@ -36,8 +36,8 @@ of 50 tanh, a new one for each trial. In pest control a category is one of five 
 every method sees the middle of the part. All methods choose a batch by Thompson sampling: as many
 drawn functions, each maximised by L-BFGS-B from the 4 best of 1,024 candidates, half of them near
 the best points so far. With two objectives the drawn functions are made one by augmented Chebyshev
-scalarisation with random weights, for all methods. Values are as BoTorch has the functions,
-negated."""
+scalarisation with random weights, each objective divided by its range on the front so far, and the
+best points are that front, for all methods. Values are as BoTorch has the functions, negated."""
 
 TIMING = """\
 Processor seconds of one round (fit, draw and maximise ten functions) on Hartmann-6, one thread, by

@@ -2,6 +2,7 @@
 
 import copy
 import math
+import warnings
 from typing import Any
 
 import pytest
@@ -84,6 +85,31 @@ def test_a_training_that_spoils_features_can_be_undone(
     learner.train()
     kept = {name: torch.allclose(t, before[name]) for name, t in learner.model.state_dict().items()}
     assert all(kept.values()) == undo
+
+
+def test_a_training_after_which_all_units_are_dead_is_undone_with_a_warning(
+    generator: torch.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    learner = agent(common_noise=True)
+    learner.model.backbone[1] = nn.ReLU()
+    contexts = torch.randn(60, 3, generator=generator, dtype=torch.float64)
+    arms = torch.arange(60) % 4
+    learner.partial_fit(contexts, arms, contexts.sum(1))
+    before = copy.deepcopy(learner.model.backbone.state_dict())
+    expected = learner.predict_expectations(contexts)
+
+    def kill(model: ll.Network, *_: Any) -> None:
+        torch.nn.init.constant_(model.backbone[0].bias, -1e3)
+
+    monkeypatch.setattr("lastlayer.bandits.agent.train_network", kill)
+    with pytest.warns(UserWarning, match="same for all contexts, and was undone"):
+        learner.train()
+    assert all(torch.equal(t, before[n]) for n, t in learner.model.backbone.state_dict().items())
+    assert_close(learner.predict_expectations(contexts), expected, rtol=1e-3, atol=1e-3)
+    learner = agent(common_noise=True)  # contexts that are all the same say nothing of units
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        learner.partial_fit(contexts[:1].expand(60, 3), arms, contexts.sum(1))
 
 
 def agent(*, common_noise: bool) -> Agent:

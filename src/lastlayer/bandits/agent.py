@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
+import warnings
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,10 @@ from .retraining import Retraining, train_network
 from .store import Store
 
 ROWS = 16384  # contexts through the backbone at a time
+DEAD = (
+    "a training left features that are the same for all contexts, and was undone; units that cannot "
+    "die, such as torch.nn.LeakyReLU, or a lower Retraining(learning_rate=…) avoid this"
+)
 COUNTS = ("num_observations", "num_trainings", "_num_labels", "_num_calls", "_num_new")
 
 
@@ -209,7 +214,11 @@ class Agent:
         plan = self.retraining or Retraining()
         seed = self._seed_of("training", self.num_trainings)
         former = self._refitted() if plan.undo and self._exact and self.num_trainings else None
+        before, varied = copy.deepcopy(self.model.state_dict()), self._features_vary()
         train_network(self.model, data, shares, plan, seed)
+        if varied and not self._features_vary():
+            self.model.load_state_dict(before)
+            warnings.warn(DEAD, stacklevel=2)
         self.num_trainings += 1
         self._num_new = 0
         if self._exact:
@@ -222,6 +231,12 @@ class Agent:
         """Noise and state with the features of now, given all that is remembered."""
         self._fit_exact()
         return self._noise(), copy.deepcopy(self.model.state_dict())
+
+    def _features_vary(self) -> bool:
+        """Whether features tell contexts apart: those of dead units are the same for all."""
+        features = self._features(self._replay.contexts[-ROWS:])
+        spread = (features.amax(0) - features.amin(0)).max()
+        return bool(spread > 1e-6 * features.abs().max())
 
     @torch.no_grad()
     def _noise(self) -> float:

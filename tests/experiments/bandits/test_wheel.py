@@ -9,7 +9,7 @@ import torch
 from typer.testing import CliRunner
 
 from experiments.__main__ import app
-from experiments.bandits import page
+from experiments.bandits import choice, page
 from experiments.bandits.linear import LinearPosterior, NormalInverseGamma, Uniform
 from experiments.bandits.methods import METHODS
 from experiments.bandits.neural import NetworkAgent
@@ -136,6 +136,22 @@ def test_every_agent_has_a_record_and_a_row(tmp_path):
     text = (tmp_path / "bandits" / "README.md").read_text()
     assert all(f"| {entry.title} " in text for entry in METHODS.values())
     assert (tmp_path / "bandits" / "curves.png").stat().st_size > 10_000
+
+
+def test_variants_play_seeds_of_no_table_once(tmp_path, capsys, monkeypatch):
+    torch.set_default_dtype(torch.float32)
+    name = "short"
+    monkeypatch.setitem(choice.VARIANTS, name, ("ours", {"steps": 2, "batch_size": 8}))
+    path = tmp_path / "bandits" / choice.RECORDED.name
+    assert choice.section(tmp_path) == ""
+    for _ in range(2):  # what has a record is not run again
+        choice.main([name], ["0.9"], 2, 40, path)
+    found = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [record["config"]["seed"] for record in found] == [100, 101]
+    assert len(capsys.readouterr().out.splitlines()) == 2
+    mean = np.mean([record["metrics"]["cumulative_regret"] for record in found])
+    (row,) = (line for line in choice.section(tmp_path).splitlines() if line.startswith("| short"))
+    assert f"{mean:.2f}" in row and "(2)" in row
 
 
 def test_an_interrupted_game_goes_on_to_the_same_arms(tmp_path):

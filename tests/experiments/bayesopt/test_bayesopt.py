@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from experiments.__main__ import app
 from experiments.bayesopt import choice, page, timing
-from experiments.bayesopt.draws import maximise, scalarised
+from experiments.bayesopt.draws import best, maximise, scalarised
 from experiments.bayesopt.methods import METHODS
 from experiments.bayesopt.pests import EFFECT, NUM_STAGES, PRICE, cost
 from experiments.bayesopt.run import EXPERIMENT
@@ -89,6 +89,31 @@ def test_scalarised_objectives_prefer_what_dominates() -> None:
     value = scalarised(lambda x: x, values, 7)
     better = value(torch.full((7, 2), 0.6))
     assert (better > value(torch.full((7, 2), 0.5))).all()
+
+
+def test_values_away_from_the_front_change_neither_scales_nor_where_one_looks() -> None:
+    front = torch.tensor([[0.0, 3.0], [1.0, 2.0], [2.0, 0.0]])
+    points, found = torch.rand(5, 2), []
+    for values in (front, torch.cat([front, torch.tensor([[-500.0, -1.0]])])):
+        torch.manual_seed(0)
+        found.append(scalarised(lambda x: x, values, 5)(points))
+    assert_close(found[1], found[0])
+    torch.manual_seed(0)
+    scaled = torch.rand(5, 2)
+    scaled = scaled / scaled.sum(-1, keepdim=True) * (points - torch.tensor([2.0, 3.0]))
+    scaled = scaled / torch.tensor([2.0, 3.0])
+    assert_close(found[0], scaled.amin(-1) + 0.05 * scaled.sum(-1))
+    assert sorted(best(torch.cat([values, values[:2] - 1])).tolist()) == [0, 1, 2]
+
+
+def test_a_front_of_one_point_has_the_range_of_all_values() -> None:
+    values = torch.tensor([[0.0, 0.0], [4.0, 2.0]])
+    points = torch.rand(5, 2)
+    torch.manual_seed(0)
+    value = scalarised(lambda x: x, values, 5)(points)
+    assert value.isfinite().all()
+    torch.manual_seed(0)
+    assert_close(value, scalarised(lambda x: 3 * x, 3 * values, 5)(points))
 
 
 @pytest.mark.slow
