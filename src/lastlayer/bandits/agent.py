@@ -26,8 +26,8 @@ from .store import Store
 
 ROWS = 16384  # contexts through the backbone at a time
 DEAD = (
-    "a training left features that are the same for all contexts, and was undone; units that cannot "
-    "die, such as torch.nn.LeakyReLU, or a lower Retraining(learning_rate=…) avoid this"
+    "a training left features that are the same for all contexts, and was undone; units that "
+    "cannot die, such as torch.nn.LeakyReLU, or a lower Retraining(learning_rate=…) avoid this"
 )
 COUNTS = ("num_observations", "num_trainings", "_num_labels", "_num_calls", "_num_new")
 
