@@ -79,6 +79,23 @@ def test_text_of_which_few_values_repeat_is_ignored_but_a_category_with_rare_lev
     assert columns.columns[0].note == "text, 102 different values"
 
 
+@pytest.mark.parametrize(
+    ("levels", "rows", "known"), [(40, 10, 40), (40, 9, 32), (300, 10, 256), (20, 2, 20)]
+)
+def test_levels_beyond_the_first_need_enough_rows(levels, rows, known):
+    texts = [f"level {at:03}" for at in range(levels)] * rows
+    column = Columns.of(pd.DataFrame({"a": texts})).columns[0]
+    assert column.levels == tuple(texts[:known])
+    assert column.note == (
+        ""
+        if known == levels
+        else f"{levels} different values; the {known} most frequent have their own level"
+    )
+    half = np.full(len(texts), 0.5)  # two such rows count as one
+    column = Columns.of(pd.DataFrame({"a": texts}), half).columns[0]
+    assert len(column.levels) == min(levels, 32)
+
+
 def test_text_that_hardly_repeats_is_ignored_and_rare_levels_are_one():
     texts = {"x": [f"note {at}" for at in range(100)], "y": range(100)}
     assert Columns.of(pl.DataFrame(texts)).columns[0].kind == "ignored"

@@ -16,7 +16,9 @@ from .values import as_days, as_numbers, as_texts, with_dates
 
 Codes = NDArray[np.float64]
 
-MAX_LEVELS = 32  # of a category; rarer levels are encoded as unseen ones are
+FEW_LEVELS = 32  # of a category have a code of their own, however rare
+MAX_LEVELS = 256  # of a category, with at least so many rows each; others are as unseen ones are
+ROWS_OF_A_LEVEL = 10
 
 
 class AlmostNumbers(UserWarning):
@@ -182,13 +184,15 @@ def _infer_category(name: str, texts: list[str | None], weight: NDArray[Any]) ->
     if len(levels) == 1:
         return Column(name, "ignored", note="always the same")
     single = math.fsum(totals.values()) - math.fsum(totals[text] for text in repeated)
-    hardly = len(levels) > MAX_LEVELS and 2 * single > math.fsum(totals.values())
+    hardly = len(levels) > FEW_LEVELS and 2 * single > math.fsum(totals.values())
     if hardly or (len(repeated) < 2 and len(levels) > 5):
         return Column(name, "ignored", note=f"text, {len(levels)} different values")
-    if len(levels) <= MAX_LEVELS:
-        return Column(name, "category", tuple(levels))
-    note = f"{len(levels)} different values; the {MAX_LEVELS} most frequent have their own level"
-    return Column(name, "category", tuple(levels[:MAX_LEVELS]), note)
+    frequent = sum(totals[text] >= ROWS_OF_A_LEVEL for text in levels[:MAX_LEVELS])
+    kept = tuple(levels[: max(FEW_LEVELS, frequent)])
+    if len(kept) == len(levels):
+        return Column(name, "category", kept)
+    note = f"{len(levels)} different values; the {len(kept)} most frequent have their own level"
+    return Column(name, "category", kept, note)
 
 
 def _almost_numbers(texts: list[str | None]) -> str:
