@@ -30,11 +30,12 @@ low."""
 FIRST_SEED = 100
 RECORDED = Path("results/bandits/choice.jsonl")
 KEYS = ("variant", "delta", "num_contexts", "seed")
-COSINE = {"schedule": "cosine", "weight_decay": 0.01}
+FORMER = {"schedule": "cosine", "weight_decay": 0.01, "epsilon": 1e-8}
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "ours": ("ours", {}),
-    "ours, weight decay 0.01": ("ours", {"weight_decay": 0.01}),
-    "ours, no warm-up, weight decay 0.01": ("ours", COSINE),
+    "ours, no warm-up": ("ours", {"schedule": "cosine"}),
+    "ours, usual epsilon": ("ours", {"epsilon": 1e-8}),
+    "ours, no warm-up, usual epsilon, weight decay": ("ours", FORMER),
     "vbll": ("vbll", {}),
     "vbll, rewards / 10": ("vbll", {"reward_scale": 10.0}),
     "vbll, rewards / 50": ("vbll", {"reward_scale": 50.0}),

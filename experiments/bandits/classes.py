@@ -27,6 +27,7 @@ OWN: dict[str, dict[str, Any]] = {
         "passes": 0.0,
         "undo": False,
         "learning_rate": 3e-3,
+        "epsilon": 1e-8,
         "weight_decay": 0.01,
         "schedule": "cosine",
     }

@@ -35,6 +35,7 @@ METHODS: dict[str, Entry] = {
             "passes": 16.0,
             "undo": True,
             "schedule": "warmup_cosine",
+            "epsilon": 1e-3,
             "weight_decay": 0.0,
         },
     ),

@@ -28,8 +28,8 @@ class NetworkAgent(Player):
     """Thompson sampling by `lastlayer.bandits.Agent`, in batches of 20 contexts.
 
     Attributes:
-        exact, growth, steps, batch_size, passes, learning_rate, weight_decay, clip, schedule, undo:
-            of `lastlayer.bandits.Retraining`.
+        exact, growth, steps, batch_size, passes, learning_rate, epsilon, weight_decay, clip,
+            schedule, undo: of `lastlayer.bandits.Retraining`.
         squared: whether half of the units of the first layer are squared.
         variance: of the prior of the weights, in units of the scale of rewards.
         noise_scale: of the prior of the noise, in the same units.
@@ -46,6 +46,7 @@ class NetworkAgent(Player):
     batch_size: int = 256
     passes: float = 0.0
     learning_rate: float = 1e-2
+    epsilon: float = 1e-8
     weight_decay: float = 0.01
     clip: float = 1.0
     schedule: str = "cosine"
@@ -83,8 +84,9 @@ class NetworkAgent(Player):
             prior=ll.Prior(variance=self.variance, noise_scale=self.noise_scale),
             bias=self.bias,
         )
-        names = ("growth", "steps", "batch_size", "passes", "learning_rate", "weight_decay", "clip")
-        plan = {name: getattr(self, name) for name in (*names, "schedule", "exact", "undo")}
+        names = ("growth", "steps", "batch_size", "passes", "learning_rate", "epsilon")
+        names += ("weight_decay", "clip", "schedule", "exact", "undo")
+        plan = {name: getattr(self, name) for name in names}
         return Agent(
             ll.Network(network(task, squared=self.squared), head),
             task.num_arms,

@@ -112,6 +112,22 @@ def test_a_training_after_which_all_units_are_dead_is_undone_with_a_warning(
         learner.partial_fit(contexts[:1].expand(60, 3), arms, contexts.sum(1))
 
 
+def test_gradients_far_below_epsilon_hardly_move_the_backbone(generator: torch.Generator) -> None:
+    contexts = torch.randn(60, 3, generator=generator, dtype=torch.float64)
+    data = (contexts, 1e-3 * contexts[:, 0], torch.arange(60) % 4)
+    moved = {}
+    for epsilon in (1e-8, 1.0):
+        learner = agent(common_noise=True)
+        before = learner.model.backbone[0].weight.detach().clone()
+        plan = Retraining(steps=50, batch_size=8, epsilon=epsilon, weight_decay=0.0)
+        train_network(learner.model, data, torch.ones(60), plan, 0)
+        moved[epsilon] = float((learner.model.backbone[0].weight.detach() - before).abs().max())
+    assert moved[1e-8] > 0.01  # most of 50 steps of up to 3e-3
+    assert moved[1.0] < 1e-3
+    with pytest.raises(ValueError, match="epsilon"):
+        Retraining(epsilon=0.0)
+
+
 def agent(*, common_noise: bool) -> Agent:
     torch.manual_seed(1)
     head = ll.Regression(6, 4, num_data=1, covariance="dense", bias=True, dtype=torch.float64)

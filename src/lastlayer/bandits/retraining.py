@@ -27,6 +27,9 @@ class Retraining:
         passes: minimum number of passes of a training over what is remembered; its batches are as
             large as that asks for. What many observations could show, noisy gradients hide.
         learning_rate: of AdamW, which begins anew each time.
+        epsilon: of AdamW. Steps are as long for tiny gradients as for large ones, unless these are
+            small beside it: before there is a reward to learn, steps for the noise of gradients
+            can kill units. In units of `reward_scale`, 1e-3 keeps them.
         schedule: of the learning rate during a training: "cosine", "constant" or "warmup_cosine".
         weight_decay: of the backbone alone; the head has its prior.
         clip: maximum norm of the gradient.
@@ -51,6 +54,7 @@ class Retraining:
     batch_size: int = 512
     passes: float = 0.0
     learning_rate: float = 3e-3
+    epsilon: float = 1e-8
     weight_decay: float = 0.01
     clip: float = 1.0
     schedule: str = "cosine"
@@ -64,7 +68,7 @@ class Retraining:
         for name in ("every", "steps", "batch_size", "noise_iterations"):
             check_count(name, getattr(self, name))
         check_choice("schedule", self.schedule, SCHEDULES)
-        for name in ("learning_rate", "clip"):
+        for name in ("learning_rate", "epsilon", "clip"):
             check_positive(name, getattr(self, name))
         for name in ("growth", "passes", "weight_decay"):
             check_number(name, getattr(self, name))
@@ -104,6 +108,7 @@ def train_network(
             {"params": trained, "weight_decay": 0.0},
         ],
         lr=plan.learning_rate,
+        eps=plan.epsilon,
         fused=True,
     )
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
