@@ -33,7 +33,8 @@ KEYS = ("variant", "delta", "num_contexts", "seed")
 FORMER = {"schedule": "cosine", "weight_decay": 0.01, "epsilon": 1e-8}
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "ours": ("ours", {}),
-    "ours, no warm-up": ("ours", {"schedule": "cosine"}),
+    "ours, epsilon 1e-3": ("ours", {"epsilon": 1e-3}),
+    "ours, epsilon 1e-3, no warm-up": ("ours", {"epsilon": 1e-3, "schedule": "cosine"}),
     "ours, usual epsilon": ("ours", {"epsilon": 1e-8}),
     "ours, no warm-up, usual epsilon, weight decay": ("ours", FORMER),
     "vbll": ("vbll", {}),

@@ -35,7 +35,7 @@ METHODS: dict[str, Entry] = {
             "passes": 16.0,
             "undo": True,
             "schedule": "warmup_cosine",
-            "epsilon": 1e-3,
+            "epsilon": 1e-4,
             "weight_decay": 0.0,
         },
     ),

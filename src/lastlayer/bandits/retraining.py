@@ -29,7 +29,7 @@ class Retraining:
         learning_rate: of AdamW, which begins anew each time.
         epsilon: of AdamW. Steps are as long for tiny gradients as for large ones, unless these are
             small beside it: before there is a reward to learn, steps for the noise of gradients
-            can kill units. In units of `reward_scale`, 1e-3 keeps them.
+            can kill ReLUs. In units of `reward_scale`, 1e-4 keeps most of them.
         schedule: of the learning rate during a training: "cosine", "constant" or "warmup_cosine".
         weight_decay: of the backbone alone; the head has its prior.
         clip: maximum norm of the gradient.
