@@ -85,8 +85,8 @@ class NetworkAgent(Player):
             bias=self.bias,
         )
         names = ("growth", "steps", "batch_size", "passes", "learning_rate", "epsilon")
-        names += ("weight_decay", "clip", "schedule", "exact", "undo")
-        plan = {name: getattr(self, name) for name in names}
+        rules = ("weight_decay", "clip", "schedule", "exact", "undo")
+        plan = {name: getattr(self, name) for name in names + rules}
         return Agent(
             ll.Network(network(task, squared=self.squared), head),
             task.num_arms,

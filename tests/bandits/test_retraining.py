@@ -91,15 +91,16 @@ def test_a_training_after_which_all_units_are_dead_is_undone_with_a_warning(
     generator: torch.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     learner = agent(common_noise=True)
-    learner.model.backbone[1] = nn.ReLU()
+    layer = nn.Linear(3, 6).double()
+    learner.model.backbone = nn.Sequential(layer, nn.ReLU())
     contexts = torch.randn(60, 3, generator=generator, dtype=torch.float64)
     arms = torch.arange(60) % 4
     learner.partial_fit(contexts, arms, contexts.sum(1))
     before = copy.deepcopy(learner.model.backbone.state_dict())
     expected = learner.predict_expectations(contexts)
 
-    def kill(model: ll.Network, *_: Any) -> None:
-        torch.nn.init.constant_(model.backbone[0].bias, -1e3)
+    def kill(*_: Any) -> None:
+        torch.nn.init.constant_(layer.bias, -1e3)
 
     monkeypatch.setattr("lastlayer.bandits.agent.train_network", kill)
     with pytest.warns(UserWarning, match="same for all contexts, and was undone"):
@@ -118,10 +119,11 @@ def test_gradients_far_below_epsilon_hardly_move_the_backbone(generator: torch.G
     moved = {}
     for epsilon in (1e-8, 1.0):
         learner = agent(common_noise=True)
-        before = learner.model.backbone[0].weight.detach().clone()
+        layer: Any = next(learner.model.backbone.children())
+        before = layer.weight.detach().clone()
         plan = Retraining(steps=50, batch_size=8, epsilon=epsilon, weight_decay=0.0)
         train_network(learner.model, data, torch.ones(60), plan, 0)
-        moved[epsilon] = float((learner.model.backbone[0].weight.detach() - before).abs().max())
+        moved[epsilon] = float((layer.weight.detach() - before).abs().max())
     assert moved[1e-8] > 0.01  # most of 50 steps of up to 3e-3
     assert moved[1.0] < 1e-3
     with pytest.raises(ValueError, match="epsilon"):
